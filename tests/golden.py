@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ def text_of(record: Any) -> str:
 
 
 def _arrays(value: Any) -> Any:
+    if isinstance(value, Sequence):
+        return [len(value), *value[:3]]  # made when asked for: there are many
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 

@@ -223,7 +223,7 @@ def test_options_of_the_heatmap() -> None:
     assert lines[3].endswith("██▓▓▒▒")
     assert lines[-1] == "steps 0 … 50"
     thin = animator.to_ascii_animation(scale="layer", max_columns=3, step_labels=True).splitlines()
-    assert thin[1] == "layer  024"
+    assert thin[1] == "layer  0"
     assert thin[4] == "    z  █  "
     assert thin[-1].endswith("2 frames a column")
 
@@ -235,7 +235,7 @@ def test_inputs_of_every_kind_agree() -> None:
         np.int64(1),
         {
             "array": np.array(values, np.float32), "list": values, "tuple": tuple(map(tuple, values)),
-            "tensor": torch.tensor(values, dtype=torch.bfloat16, requires_grad=True), "tensors": [torch.ones(2)],
+            "tensor": torch.tensor(values, dtype=torch.bfloat16, requires_grad=True) * 1, "tensors": [torch.ones(2)],
             "sparse": torch.tensor(values).to_sparse(),
         },
     )  # fmt: skip

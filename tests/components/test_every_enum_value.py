@@ -249,7 +249,7 @@ CASES: dict[str, dict[str, Callable[[], Any]]] = {
     "ExplosionSeverity": {
         "Low": lambda: explosion(8),
         "Medium": lambda: explosion(20),
-        "High": lambda: explosion(60),
+        "High": lambda: explosion(40),
         "Critical": lambda: explosion(200),
     },
     "WeightIssue": {

@@ -122,8 +122,20 @@ def test_outliers_are_counted_against_chance() -> None:
 def test_empty_input() -> None:
     nothing = WeightAnalyzer.analyze_weight_distribution([])
     assert (nothing.layer_analyses, nothing.distribution_health) == ([], None)
-    (empty,) = WeightAnalyzer.analyze_weight_distribution([[]]).layer_analyses
-    assert empty.statistics == WeightStatistics()
+    report = WeightAnalyzer.analyze_weight_distribution([[]])
+    (empty,) = report.layer_analyses
+    assert (empty.health_score, empty.statistics.mean, report.distribution_health) == (None, None, None)
+    assert empty.statistics.unavailable["mean"] == empty.unavailable["health_score"] == "the tensor has no elements"
+
+
+def test_a_tensor_of_nan_has_no_mean() -> None:
+    report = WeightAnalyzer.analyze_weight_distribution([[math.nan, math.inf]])
+    statistics = report.layer_analyses[0].statistics
+    assert (statistics.mean, statistics.min, statistics.nonfinite_count) == (None, None, 2)
+    assert statistics.unavailable["mean"] == "no element is finite"
+    assert report.overall_statistics.mean is None
+    assert report.distribution_health is not None
+    assert report.distribution_health.status == "Critical"
 
 
 def test_norm_of_many_and_of_extreme_values() -> None:
@@ -144,7 +156,7 @@ def test_explosion_does_not_depend_on_order() -> None:
         assert result.max_gradient_norm == 1000
 
 
-@pytest.mark.parametrize(("norm", "severity"), [(8, "Low"), (20, "Medium"), (60, "High"), (200, "Critical")])
+@pytest.mark.parametrize(("norm", "severity"), [(8, "Low"), (20, "Medium"), (40, "High"), (200, "Critical")])
 def test_explosion_severity_of_a_layer(norm: float, severity: str) -> None:
     result = WeightAnalyzer.detect_gradient_explosion([[1.0], [1.0], [norm]], 5.0, names=["a", "b", "c"])
     (layer,) = result.exploding_layers
@@ -187,7 +199,8 @@ def test_drift_names_what_moved_most() -> None:
     drift = WeightAnalyzer.analyze_weight_drift(before, after, names=["still", "turned", "born", "lost"])
     assert drift.layer_drifts == [0, 2, None, None]
     assert drift.cosines == [pytest.approx(1), pytest.approx(-1), None, None]
-    assert drift.unavailable == {"born": "the weights were all zero before", "lost": "not all weights are finite"}
+    assert drift.unavailable["born"] == "the weights were all zero before"
+    assert drift.unavailable["lost"] == drift.unavailable["cosines"] == "not all weights are finite"
     with pytest.raises(InputError, match="'a'"):
         WeightAnalyzer.analyze_weight_drift({"a": [1.0]}, {"a": [1.0, 2.0]})
 

@@ -18,7 +18,7 @@ def array_statistics(values: Floats) -> WeightStatistics:
     finite = values[np.isfinite(values)]
     lost = int(values.size - finite.size)
     if not finite.size:
-        return WeightStatistics(nonfinite_count=lost)
+        return WeightStatistics.of_nothing(lost)
     largest = float(np.abs(finite).max())
     unit = largest if largest > 0 else 1.0
     scaled = finite / unit
@@ -69,12 +69,15 @@ def pooled(parts: list[WeightStatistics], arrays: list[Floats]) -> WeightStatist
     total = WeightStatistics()
     for part in parts:
         total.accumulate(part)
+    low, high = total.min, total.max
+    if not total.count or low is None or high is None:
+        return WeightStatistics.of_nothing(total.nonfinite_count)
     total.entropy = 0.0
-    if total.count and total.max > total.min:
+    if high > low:
         counts = np.zeros(BINS, np.int64)
-        width = total.max / BINS - total.min / BINS
+        width = high / BINS - low / BINS
         for values in arrays:
-            place = (values[np.isfinite(values)] / width - total.min / width).astype(np.int64)
+            place = (values[np.isfinite(values)] / width - low / width).astype(np.int64)
             counts += np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS)
         total.entropy = entropy_bits(counts)
     return total
@@ -82,10 +85,11 @@ def pooled(parts: list[WeightStatistics], arrays: list[Floats]) -> WeightStatist
 
 def outliers(values: Floats, statistics: WeightStatistics, most: int) -> tuple[list[tuple[int, float]], int]:
     """(flat index, |z|) of the `most` farthest elements beyond three standard deviations, and how many there are."""
-    if statistics.std_dev == 0:
+    mean, std = statistics.mean, statistics.std_dev
+    if mean is None or not std:
         return [], 0
     with np.errstate(invalid="ignore"):
-        z = np.abs(values / statistics.std_dev - statistics.mean / statistics.std_dev)
+        z = np.abs(values / std - mean / std)
     z[~np.isfinite(values)] = 0
     beyond: NDArray[np.intp] = np.flatnonzero(z > OUTLIER)
     order = beyond[np.argsort(-z[beyond], kind="stable")][:most]

@@ -128,7 +128,13 @@ def named_histories(histories: Mapping[str, Any] | Iterable[GradientHistory]) ->
             for name, value in given.items()
         }
     table: dict[str, GradientHistory] = {}
-    for history in histories:
+    given = list(histories)
+    if not all(isinstance(one, GradientHistory) for one in given):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            "these are no histories: a layer has no name",
+            way_out="Give a mapping of layer names to norms, {'fc1': [0.5, 0.4]}, or a list of GradientHistory",
+        )
+    for history in given:
         if history.layer_name in table:
             raise InputError(f"layer {history.layer_name!r} is given twice")
         table[history.layer_name] = history

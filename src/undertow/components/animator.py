@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,16 @@ from undertow.analyze.array_statistics import scaled_norm
 from undertow.components.frame_files import frames_as_csv, frames_as_json
 from undertow.components.frame_heatmap import HeatmapOrder, HeatmapScale, draw_heatmap
 from undertow.components.frame_summary import IssueCounter, summarise
-from undertow.schema.seeds.animation import GradientFlowSummary, GradientFrame, GradientPresence, LayerGradientInfo
-from undertow.schema.seeds.arrays import Floats, InputError, as_array
+from undertow.components.given_tensors import gradients as gradients_of
+from undertow.components.given_tensors import named_tensors
+from undertow.schema.seeds.animation import (
+    GradientFlowSummary,
+    GradientFrame,
+    GradientPresence,
+    LayerGradientInfo,
+    with_intensity,
+)
+from undertow.schema.seeds.arrays import Floats, InputError, as_array, legal
 
 VANISHING_THRESHOLD = 1e-7
 EXPLODING_THRESHOLD = 1e3
@@ -47,22 +53,23 @@ class GradientFlowAnimator:
         self.exploding_threshold = _threshold(threshold)
         return self
 
-    def record_step(self, step: int, gradients: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Add one frame: a gradient (or None) per layer name."""
-        if isinstance(step, bool) or int(step) != step or step < 0:
+    def record_step(self, step: int, gradients: Any) -> None:
+        """Add one frame: a gradient (or None) per layer name.
+
+        Of a module, and of named parameters, the gradients are taken: record after `backward()`. Frozen parameters are
+        left out, trainable ones without a gradient are missing.
+        """
+        if (
+            not isinstance(step, int | np.integer | float)
+            or isinstance(step, bool)
+            or not step >= 0
+            or int(step) != step
+        ):
             raise InputError(f"step is {step!r}, expected a whole number from 0 on")
-        pairs = list(gradients.items() if isinstance(gradients, Mapping) else gradients)
-        names = [str(name) for name, _ in pairs]
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"step {step}: layer {twice!r} is given twice")
-        layers = [
-            self._measure(name, gradient) for name, (_, gradient) in sorted(zip(names, pairs), key=lambda x: x[0])
-        ]
-        largest = max((layer.grad_norm for layer in layers if np.isfinite(layer.grad_norm)), default=0.0)
-        shares = [layer.grad_norm / largest if largest > 0 else 0 * layer.grad_norm for layer in layers]
-        layers = [replace(layer, flow_intensity=float(np.minimum(1.0, share))) for layer, share in zip(layers, shares)]
-        frame = GradientFrame(int(step), layers)
+        pairs = gradients_of(named_tensors(gradients))
+        names = [name for name, _ in pairs]
+        layers = [self._measure(name, gradient) for name, gradient in sorted(pairs, key=lambda pair: pair[0])]
+        frame = GradientFrame(int(step), with_intensity(layers))
         self._counter.count(frame, names)
         self._frames.append(frame)
 
@@ -105,19 +112,22 @@ class GradientFlowAnimator:
         """A text heatmap: a row per layer, a column per frame.
 
         `scale` normalises by the largest norm of each frame, of each layer, or of the run, or shows decades of the
-        run's range; `order` is by name or as layers first appeared; `max_columns` thins columns (worst frame kept).
+        run's range; `order` is by name or as layers first appeared; `max_columns` thins columns, of which each shows
+        the worst of its frames: not finite, missing, exploding, vanishing, else the largest.
         """
-        rows = sorted(self._counter.names) if HeatmapOrder(order) is HeatmapOrder.NAME else list(self._counter.names)
-        return draw_heatmap(
-            list(self._frames), rows, HeatmapScale(scale), step_labels=step_labels, max_columns=max_columns
-        )
+        drawn, by_name = legal(HeatmapScale, scale, "scale"), legal(HeatmapOrder, order, "order") is HeatmapOrder.NAME
+        rows = sorted(self._counter.names) if by_name else list(self._counter.names)
+        return draw_heatmap(list(self._frames), rows, drawn, step_labels=step_labels, max_columns=max_columns)
 
     def summary_report(self) -> GradientFlowSummary:
         return summarise(list(self._frames), self._counter)
 
 
 def _threshold(value: float) -> float:
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"the threshold is {value!r}, expected a number") from None
     if np.isnan(number):
         raise InputError("the threshold is NaN, and no gradient is on either side of that")
     return number

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers, with_directions
+from undertow.analyze.oscillation import MINIMUM as ENOUGH_TO_OSCILLATE
 from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.topology import Topology
+from undertow.components.gradient_flow import NO_DIRECTIONS
 from undertow.components.gradient_stability import assess_stability
 from undertow.components.hierarchy import build_hierarchy, group_layers
 from undertow.components.interactions import layer_interactions
@@ -25,7 +28,7 @@ from undertow.components.training_phase import (
     with_usable_losses,
 )
 from undertow.schema import seeds
-from undertow.schema.reasons import Missing, known, number_or_none, record_of
+from undertow.schema.reasons import Missing, known, record_of
 
 # What a depth buys: pairs of layers reported, and how many steps one may lead another. Without pairs, no hierarchy.
 DEPTHS = {
@@ -122,18 +125,23 @@ def _scales_of(loss: Floats | None, unit: float) -> tuple[float, float]:
 
 def _statistics(numbers: LayerNumbers, layer: int) -> seeds.GradientStatistics:
     names = ("mean", "std", "median", "percentile_95", "percentile_5", "skewness", "kurtosis")
-    values = {name: number_or_none(getattr(numbers, name)[layer]) for name in names}
-    return seeds.GradientStatistics(
+    why = "no sample is finite" if numbers.count[layer] else "no samples"
+    std = float(numbers.std[layer])
+    values: dict[str, Any] = {name: known(getattr(numbers, name)[layer], why) for name in names}
+    return record_of(
+        seeds.GradientStatistics,
         **values,
         samples=int(numbers.count[layer]),
-        variance=None if values["std"] is None else values["std"] * values["std"],
+        variance=known(std * std, why),
         nonfinite_count=int(numbers.nonfinite_count[layer]),
     )
 
 
 def _characteristics(numbers: LayerNumbers, layer: int, oscillating: bool) -> seeds.FlowCharacteristics:
     why = _why_missing(numbers, layer)
-    z, cosine = number_or_none(numbers.oscillation_z[layer]), number_or_none(numbers.direction_cosine[layer])
+    z = known(numbers.oscillation_z[layer], f"{ENOUGH_TO_OSCILLATE} finite samples that differ are needed")
+    cosine = known(numbers.direction_cosine[layer], NO_DIRECTIONS)
+    unjudged = isinstance(z, Missing) and isinstance(cosine, Missing)
     return record_of(
         seeds.FlowCharacteristics,
         consistency_score=known(numbers.consistency[layer], why),
@@ -142,7 +150,7 @@ def _characteristics(numbers: LayerNumbers, layer: int, oscillating: bool) -> se
         oscillation_frequency=known(numbers.turn_share[layer], why),
         stability_measure=known(numbers.stability[layer], why),
         oscillation_z=z,
-        is_oscillating=None if z is None and cosine is None else oscillating,
+        is_oscillating=Missing(z) if unjudged else oscillating,
         direction_cosine=cosine,
     )
 

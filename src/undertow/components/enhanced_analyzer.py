@@ -7,22 +7,30 @@ from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import LayerSeries, named_histories, successive_cosines
 from undertow.analyze.topology import topology_of
 from undertow.components.enhanced_analysis import enhanced_analysis
-from undertow.schema.seeds.arrays import Floats, InputError, as_array, as_series
+from undertow.schema.seeds.arrays import Floats, InputError, as_array, as_series, legal
 from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.history import GradientHistory
 
 
 class EnhancedGradientAnalyzer:
-    """`window` is how many of the newest samples are judged; `threshold` the stability that counts as stable."""
+    """`window` is how many of the newest samples are judged; `threshold` the stability that counts as stable.
+
+    The original's names of the three work as well.
+    """
 
     def __init__(
-        self, depth: AnalysisDepth | str = AnalysisDepth.STANDARD, window: int = 100, threshold: float = 0.8
+        self,
+        depth: AnalysisDepth | str = AnalysisDepth.STANDARD,
+        window: int = 100,
+        threshold: float = 0.8,
+        *,
+        analysis_depth: AnalysisDepth | str | None = None,
+        convergence_window: int | None = None,
+        stability_threshold: float | None = None,
     ) -> None:
-        try:
-            self.analysis_depth = AnalysisDepth(depth)
-        except ValueError:
-            legal = ", ".join(AnalysisDepth)
-            raise InputError(f"depth is {depth!r}", way_out=f"Legal values: {legal}") from None
+        self.analysis_depth = legal(AnalysisDepth, analysis_depth or depth, "depth")
+        window = window if convergence_window is None else convergence_window
+        threshold = threshold if stability_threshold is None else stability_threshold
         if window < 3:
             raise InputError(f"window is {window}, expected 3 or more")
         if not 0 <= threshold <= 1:

@@ -10,7 +10,7 @@ from undertow.analyze.paths import FlowShares, Path, flow_shares, log_gains, str
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology
 from undertow.components.regions import dead_flags, runs_of
-from undertow.schema.reasons import Missing, known, number_or_none, record_of
+from undertow.schema.reasons import Missing, known, record_of
 from undertow.schema.seeds.flow_records import (
     CriticalGradientPath,
     EdgeType,
@@ -28,6 +28,7 @@ OPEN_SHARE = 0.1
 WEAK_GAIN = 0.01
 DEAD_RUN = 10  # samples, or all of them when there are fewer
 NO_GRAPH = Missing("no graph was given")
+UNMEASURED = Missing("no step at which both ends were finite and the consumer's gradient was not zero")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +123,29 @@ def _node(name: str, layer: int, kind: NodeType, numbers: LayerNumbers, flow: Ne
         gradient_strength=strength,
         connectivity=len(feeds) + len(fed_by),
         influence_score=influence,
-        gain=number_or_none(flow.gain[layer]) if feeds else Missing("the layer feeds no measured layer"),
-        flow_share=number_or_none(flow.shares.node[layer]),
+        gain=known(flow.gain[layer], UNMEASURED if feeds else "the layer feeds no measured layer"),
+        flow_share=known(flow.shares.node[layer], UNMEASURED),
     )
 
 
 def _edges(series: LayerSeries, flow: NetworkFlow, threshold: float) -> list[FlowEdge]:
     """All edges that show a problem, and the strong ones with at least the wanted gain."""
     edges: list[FlowEdge] = []
-    never = "no step at which both ends were finite and the consumer's gradient was not zero"
     gains, kinds = flow.edges, _edge_types(flow.edges)
     for place, (start, end) in enumerate(flow.topology.edges):
         kind, gain = kinds[place], gains.gain[place]
         if kind is EdgeType.STRONG and gain < threshold:
             continue
-        rarely = never if np.isnan(gain) else "fewer than two neighbouring steps with a gain"
+        rarely = UNMEASURED if np.isnan(gain) else "fewer than two neighbouring steps with a gain"
         edges.append(
             record_of(
                 FlowEdge,
                 from_layer=series.names[start],
                 to_layer=series.names[end],
-                flow_strength=known(gain, never),
+                flow_strength=known(gain, UNMEASURED),
                 flow_consistency=known(gains.consistency[place], rarely),
-                edge_type=kind or Missing(never),
-                blocked_share=number_or_none(gains.blocked_share[place]),
+                edge_type=kind or UNMEASURED,
+                blocked_share=known(gains.blocked_share[place], UNMEASURED),
             )
         )
     return edges
@@ -187,7 +187,7 @@ def _metrics(flow: NetworkFlow, types: list[NodeType]) -> NetworkMetrics:
         NetworkMetrics,
         overall_flow_efficiency=float(np.exp(np.mean(losses))) if losses else Missing("no edge with a measured gain"),
         network_connectivity=edges / (count * (count - 1)) if count > 1 else 0.0,
-        bottleneck_density=types.count(NodeType.BOTTLENECK) / count if count else None,
+        bottleneck_density=types.count(NodeType.BOTTLENECK) / count if count else Missing("there are no layers"),
         flow_stability=stability,
         information_propagation_speed=speed,
         loss_to_input_gain=gain,

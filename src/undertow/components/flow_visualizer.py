@@ -1,6 +1,7 @@
 """Gradient flow of plain histories."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from undertow.analyze.series import Floats, LayerSeries, named_histories, successive_cosines
 from undertow.analyze.topology import topology_of
 from undertow.components.gradient_flow import gradient_flow
-from undertow.schema.seeds.arrays import InputError
+from undertow.schema.seeds.arrays import InputError, legal
 from undertow.schema.seeds.flow_records import ColorScheme, GradientFlowVisualization, GradientVisualizationConfig
 from undertow.schema.seeds.history import GradientHistory
 
@@ -16,17 +17,10 @@ Histories = Mapping[str, Any] | Iterable[GradientHistory]
 
 
 class GradientFlowVisualizer:
-    """Holds only the configuration."""
+    """Holds only the configuration: a `GradientVisualizationConfig`, or a mapping of some of its fields."""
 
-    def __init__(self, config: GradientVisualizationConfig | None = None) -> None:
-        self.config = config or GradientVisualizationConfig()
-        if self.config.temporal_window < 1:
-            raise InputError(f"temporal_window is {self.config.temporal_window}, expected 1 or more")
-        if not self.config.flow_threshold >= 0:
-            raise InputError(f"flow_threshold is {self.config.flow_threshold}, expected 0 or more")
-        if self.config.color_scheme not in list(ColorScheme):
-            legal = ", ".join(ColorScheme)
-            raise InputError(f"color_scheme is {self.config.color_scheme!r}", way_out=f"Legal values: {legal}")
+    def __init__(self, config: GradientVisualizationConfig | Mapping[str, Any] | None = None) -> None:
+        self.config = checked_config(config)
 
     def generate_visualization(
         self,
@@ -70,3 +64,13 @@ def _sketches(table: Mapping[str, GradientHistory]) -> dict[str, dict[int, Float
         for name, history in table.items()
         if history.gradient_sketches
     }
+
+
+def checked_config(given: GradientVisualizationConfig | Mapping[str, Any] | None) -> GradientVisualizationConfig:
+    """With every value in its range; colours may be spelt as on the command line."""
+    config = GradientVisualizationConfig.given(given)
+    if config.temporal_window < 1:
+        raise InputError(f"temporal_window is {config.temporal_window}, expected 1 or more")
+    if not config.flow_threshold >= 0:
+        raise InputError(f"flow_threshold is {config.flow_threshold}, expected 0 or more")
+    return replace(config, color_scheme=legal(ColorScheme, config.color_scheme, "color_scheme"))

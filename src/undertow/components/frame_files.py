@@ -2,26 +2,25 @@
 
 import csv
 import io
-import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from undertow.schema.seeds.animation import GradientFrame, GradientPresence, LayerGradientInfo
+from undertow.schema.seeds.record import json_text
 
 HEADER = ("step", "layer", "mean_abs_grad", "max_abs_grad", "grad_norm", "is_vanishing", "is_exploding")
 
 
 def frames_as_json(frames: Iterable[GradientFrame]) -> str:
-    """Strict JSON, two spaces of indent, no newline at the end."""
+    """Strict JSON, two spaces of indent, no newline at the end; numbers as the original spells them: 1e-8, 1e16."""
     table = [{"step": frame.step, "layers": [_layer(layer) for layer in frame.layers]} for frame in frames]
-    return json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False)
+    return json_text(table, indent=2)
 
 
 def _layer(layer: LayerGradientInfo) -> dict[str, Any]:
     """A number that is not finite becomes null; its count and the state are said where there is something to say."""
-    record = asdict(layer)
+    record = layer.to_dict()
     if not layer.nonfinite_count:
         del record["nonfinite_count"]
     if layer.presence is GradientPresence.PRESENT:

@@ -102,6 +102,7 @@ def summarise(frames: list[GradientFrame], counter: IssueCounter) -> GradientFlo
         first_step=counter.first_step,
         last_step=counter.last_step,
         issue_counts=counter.counts(),
+        unavailable={} if counter.frames else dict.fromkeys(("first_step", "last_step"), "no frame was recorded"),
     )
 
 

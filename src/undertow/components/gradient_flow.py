@@ -1,6 +1,7 @@
 """Gradient flow of a whole network from (steps × layers) norms."""
 
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,9 @@ from undertow.components.norm_direction import KINDS, recent_directions
 from undertow.components.problem_regions import dead_zones, diagnosed_dead_zones, diagnosed_regions, problem_regions
 from undertow.components.run_verdicts import EXPLODING, LOSING, RunVerdicts
 from undertow.schema import seeds
-from undertow.schema.reasons import known, number_or_none, record_of
+from undertow.schema.reasons import Missing, known, number_or_none, record_of
 
+UNDIRECTED = "fewer than three finite, positive samples in a row, or too few to tell swings from noise"
 NO_DIRECTIONS = "norms alone have no direction: give cosines of successive gradients, or sketches"
 
 
@@ -113,10 +115,17 @@ def _layer_flows(
             bottleneck_score=score,
             information_flow_rate=known(numbers.flow_rate[layer], spoilt),
             nonfinite_count=len(bad),
-            first_nonfinite_step=int(steps[bad[0]]) if len(bad) else None,
+            first_nonfinite_step=int(steps[bad[0]]) if len(bad) else Missing("every sample is finite"),
             unavailable={} if cosine is not None or sketched is not None else {"gradient_directions": NO_DIRECTIONS},
         )
     return flows
+
+
+@cache
+def _undirected(without_direction: bool, without_stability: bool) -> dict[str, str]:
+    """One and the same for all samples alike: there are many."""
+    missing = {"flow_direction": without_direction, "stability_score": without_stability}
+    return {name: UNDIRECTED for name, is_missing in missing.items() if is_missing}
 
 
 def _temporal_flows(series: LayerSeries, window: int) -> list[seeds.TemporalGradientFlow]:
@@ -132,6 +141,9 @@ def _temporal_flows(series: LayerSeries, window: int) -> list[seeds.TemporalGrad
             gradient_magnitude=float(values[row, layer]),
             flow_direction=kinds[int(directions.kind[row, layer])],
             stability_score=number_or_none(directions.stability[row, layer]),
+            unavailable=_undirected(
+                int(directions.kind[row, layer]) < 0, bool(np.isnan(directions.stability[row, layer]))
+            ),
         )
         for row in range(rows)
         for layer in range(columns)

@@ -92,7 +92,10 @@ def _forecast(
 ) -> StabilityForecast:
     if overall is None or spread is None or trend is None:
         hint = ["Record more samples before trusting any forecast."]
-        return StabilityForecast(StabilityOutlook.UNCERTAIN, StabilityOutlook.UNCERTAIN, None, hint)
+        unsure = StabilityOutlook.UNCERTAIN
+        return StabilityForecast(
+            unsure, unsure, None, hint, {"confidence_level": "there are too few samples to try it"}
+        )
     limit = max(SPREAD_CHANGE, ERRORS * np.sqrt(2) * spread.error)
     confidence = _back_test(spread.segments, limit)
     level = StabilityOutlook.STABLE if overall >= threshold else StabilityOutlook.UNCERTAIN

@@ -15,6 +15,7 @@ BAND_GAP = 1.0  # decades of empty space between two bands
 NOISE = (0.2, 0.5, 1.0)  # relative spread around the trend: easy, moderate, difficult, very difficult
 LAGS = 3
 ALL_PAIRS = 12  # levels; with more, only neighbours are compared
+_NO_GRADIENT = Missing("no layer has gradient")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,19 @@ def build_hierarchy(
     rows: list[list[int]] = []
     for place, (name, members) in enumerate(grouping.levels.items()):
         layers = [layer for member in members for layer in grouping.groups[member]]
-        importance = float(power[layers].sum()) / total if total > 0 else None
+        importance = float(power[layers].sum()) / total if total > 0 else _NO_GRADIENT
         ill = sum(unhealthy[layer] for layer in layers) / len(layers)
-        impact = None if importance is None else importance * ill
-        levels.append(seeds.HierarchyLevel(place, name, list(members), importance, impact))
+        impact = importance if isinstance(importance, Missing) else importance * ill
+        levels.append(
+            record_of(
+                seeds.HierarchyLevel,
+                level_id=place,
+                level_name=name,
+                layer_groups=list(members),
+                level_importance=importance,
+                optimization_impact=impact,
+            )
+        )
         rows.append([column[layer] for layer in layers if layer in column])
     return seeds.GradientHierarchy(groups, levels, _cross_level(moves.changes, rows))
 
@@ -112,8 +122,14 @@ def _group(
         learning_rate_sensitivity=rate,
         optimization_difficulty=difficulty(float(np.median(noise))) if len(noise) else unknown,
     )
-    coherence = 1 / (1 + float(np.std(np.log10(positive)))) if len(positive) >= 2 else None
-    return seeds.LayerGroup(name, [series.names[layer] for layer in layers], characteristics, coherence)
+    few = Missing("two layers with gradient are needed")
+    return record_of(
+        seeds.LayerGroup,
+        group_name=name,
+        layers=[series.names[layer] for layer in layers],
+        group_characteristics=characteristics,
+        internal_coherence=1 / (1 + float(np.std(np.log10(positive)))) if len(positive) >= 2 else few,
+    )
 
 
 def difficulty(noise: float) -> seeds.OptimizationDifficulty:

@@ -6,7 +6,7 @@ import numpy as np
 
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.topology import Topology
-from undertow.schema.reasons import number_or_none
+from undertow.schema.reasons import known, record_of
 from undertow.schema.seeds.enhanced import InteractionType, LayerInteraction
 
 WINDOW = 512  # newest steps looked at
@@ -132,12 +132,13 @@ def _describe(
     first, second = moves.layers[a], moves.layers[b]
     total = series.sizes.sum()
     share = (series.sizes[first] + series.sizes[second]) / total if total > 0 else np.nan  # of all parameters
-    return LayerInteraction(
+    return record_of(
+        LayerInteraction,
         layer1=series.names[first],
         layer2=series.names[second],
         interaction_strength=min(1.0, strength),
         interaction_type=kind,
-        impact_score=number_or_none(min(1.0, strength) * share),
+        impact_score=known(min(1.0, strength) * share, "the size of a layer is not known"),
         correlation=together,
         lag=lag,
     )

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.analyze.series import Flags, Floats, LayerSeries
-from undertow.schema.reasons import Missing, number_or_none, record_of
+from undertow.schema.reasons import Missing, known, number_or_none, record_of
 from undertow.schema.seeds.enhanced import DistributionType, GradientDistribution
 from undertow.schema.seeds.history import ComparativeAnalysis
 
@@ -51,7 +51,7 @@ def compare_layers(
     for layer, own in enumerate(mean.tolist()):
         if np.isnan(own) or others < 1:
             reason = "the layer has no finite sample" if np.isnan(own) else "there is no other layer to compare with"
-            alone = None if np.isnan(own) else 1
+            alone = Missing(reason) if np.isnan(own) else 1
             compared.append(
                 record_of(ComparativeAnalysis, rank_among_layers=alone, similar_layers=[], otherwise=reason)
             )
@@ -66,7 +66,7 @@ def compare_layers(
                 rank_among_layers=int(rank[layer]),
                 similar_layers=[series.names[other] for other in _similar(mean, order, int(place[layer]))],
                 performance_gap=abs(own - average),
-                optimization_potential=number_or_none(potential[layer]),
+                optimization_potential=known(potential[layer], "no layer has gradient to compare with"),
             )
         )
     return compared
@@ -92,19 +92,25 @@ def gradient_distribution(series: LayerSeries, mean: Floats) -> GradientDistribu
     """Moments of the layers' mean norms; the type from their logarithms."""
     finite = mean[~np.isnan(mean)]
     if not len(finite):
-        nothing = dict.fromkeys(series.names)
-        return record_of(GradientDistribution, layer_gradient_ratios=nothing, otherwise="no layer has a finite sample")
+        reason = "no layer has a finite sample"
+        return record_of(
+            GradientDistribution,
+            layer_gradient_ratios=dict.fromkeys(series.names),
+            otherwise=reason,
+            unavailable={"layer_gradient_ratios": reason} if series.names else {},
+        )
     centre, variance, skewness, kurtosis = _moments(finite)
+    ratios = {name: number_or_none(value / centre) if centre > 0 else None for name, value in zip(series.names, mean)}
+    lacking = "every layer's mean norm is zero" if centre <= 0 else "a layer without a finite sample has none"
     return record_of(
         GradientDistribution,
         mean_gradient_norm=centre,
         gradient_variance=variance,
         gradient_skewness=skewness,
         gradient_kurtosis=kurtosis,
-        layer_gradient_ratios={
-            name: number_or_none(value / centre) if centre > 0 else None for name, value in zip(series.names, mean)
-        },
+        layer_gradient_ratios=ratios,
         distribution_type=distribution_type(finite),
+        unavailable={"layer_gradient_ratios": lacking} if None in ratios.values() else {},
     )
 
 

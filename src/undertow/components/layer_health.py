@@ -27,6 +27,7 @@ RECENT = 50
 FAR_OFF = 3.0  # decades from the network's median
 SOME_ZEROS = (0.05, 0.5)
 ROUNDING_SHARE = 1e-6
+CRITICAL_SHARE, WARNING_SHARE = 0.3, 0.5  # of the layers, for the network
 
 
 class Risk(StrEnum):
@@ -106,12 +107,12 @@ def assess_layers(
         health=health,
         risk_factors=[[str(risk) for risk in risks if risk not in _FACTS] for risks in found],
         suggestions=[
-            [LayerOptimizationSuggestion(kind, what, why, None, complexity, [side_effect])
+            [LayerOptimizationSuggestion(kind, what, why, None, complexity, [side_effect], dict(UNTRIED))
              for applies, kind, what, why, complexity, side_effect in _SUGGESTIONS if applies(risks)]
             for risks in found
         ],
         actions=[
-            [PrioritizedAction(what, kind, None, effort, list(needs))
+            [PrioritizedAction(what, kind, None, effort, list(needs), dict(UNTRIED_ACTION))
              for applies, what, kind, effort, needs in _ACTIONS if applies(risks)]
             for risks in found
         ],
@@ -119,7 +120,7 @@ def assess_layers(
         dead=dead,
         lost=np.array([Risk.NONFINITE in risks or Risk.DEAD in risks for risks in found], bool),
         starving=np.array([Risk.VANISHING in risks or Risk.DEAD in risks for risks in found], bool),
-        network_health=worst_health(health),
+        network_health=network_health(health, bool((numbers.nonfinite_count > 0).any())),
     )  # fmt: skip
 
 
@@ -171,13 +172,23 @@ def _health(risks: dict[Risk, int], finite: int) -> LayerHealth:
     return LayerHealth.CRITICAL if worst >= 2 else LayerHealth.WARNING
 
 
-def worst_health(layers: list[LayerHealth]) -> LayerHealth:
-    """That of the worst layer; unknown when nothing is known of any."""
-    order = (LayerHealth.CRITICAL, LayerHealth.WARNING, LayerHealth.HEALTHY)
-    return next((health for health in order if health in layers), LayerHealth.UNKNOWN)
+def network_health(layers: list[LayerHealth], nonfinite: bool = False) -> LayerHealth:
+    """By shares of the layers that are known: one of a thousand that is dead is a warning.
+
+    NaN and infinity are critical wherever they are: they spread with the next step.
+    """
+    known = [health for health in layers if health is not LayerHealth.UNKNOWN]
+    if not known:
+        return LayerHealth.UNKNOWN
+    critical, warning = (known.count(one) / len(known) for one in (LayerHealth.CRITICAL, LayerHealth.WARNING))
+    if nonfinite or critical > CRITICAL_SHARE:
+        return LayerHealth.CRITICAL
+    return LayerHealth.WARNING if critical > 0 or warning > WARNING_SHARE else LayerHealth.HEALTHY
 
 
 _Risks = dict[Risk, int]
+_UNTRIED = "what it gains is not known until it is tried"
+UNTRIED, UNTRIED_ACTION = {"expected_improvement": _UNTRIED}, {"expected_impact": _UNTRIED}
 
 
 def _sized(risks: _Risks) -> bool:
@@ -186,6 +197,16 @@ def _sized(risks: _Risks) -> bool:
 
 # Advice whose cause was seen. What it would gain is not known until it is tried.
 _SUGGESTIONS: tuple[tuple[Callable[[_Risks], bool], SuggestionType, str, str, ImplementationComplexity, str], ...] = (
+    (lambda risks: Risk.NONFINITE in risks, SuggestionType.OPTIMIZATION_ALGORITHM,
+     "Skip steps whose gradient is not finite, and find the operation that makes it so: a division, a logarithm, a "
+     "loss scale that is too large.",
+     "Some samples are NaN or infinite, and one such step spoils every weight of the layer.",
+     ImplementationComplexity.MODERATE, "Skipped steps are lost."),
+    (lambda risks: Risk.DEAD in risks, SuggestionType.ARCHITECTURAL_MODIFICATION,
+     "Reconnect this layer to the loss, or remove it: look for a detached tensor, dead units in front of it, or a zero "
+     "weight behind it.",
+     "No gradient has arrived in any of the newest samples.",
+     ImplementationComplexity.COMPLEX, "The network computes something else."),
     (lambda risks: _sized(risks) and Risk.FROM_START in risks, SuggestionType.WEIGHT_INITIALIZATION,
      "Initialise this layer anew with a variance-preserving scheme.",
      "The gradient was out of range from the first sample on.",

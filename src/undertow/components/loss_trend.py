@@ -38,7 +38,7 @@ def loss_trend(loss: Floats, window: int) -> LossTrend:
     score = -float(trend.score[0])
     if bool(oscillation(column).significant[0]):
         return LossTrend(ConvergenceTrend.OSCILLATING, score, slope, interval)
-    if direction:
+    if direction and (direction < 0) == (interval[1] < 0) and (direction > 0) == (interval[0] > 0):
         kind = ConvergenceTrend.CONVERGING if direction < 0 else ConvergenceTrend.DIVERGING
         return LossTrend(kind, score, slope, interval)
     change = max(map(abs, interval)) * window

@@ -4,7 +4,7 @@ import numpy as np
 
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.series import Floats, LayerSeries
-from undertow.components.layer_health import LayerVerdicts
+from undertow.components.layer_health import UNTRIED_ACTION, LayerVerdicts
 from undertow.schema.seeds.dynamics import ConvergenceTrend, LearningPhase
 from undertow.schema.seeds.enhanced import (
     ActionType,
@@ -24,6 +24,7 @@ _HEALTH_SHARE = {
 }
 ILL = (LayerHealth.CRITICAL, LayerHealth.WARNING)
 MAJORITY = 0.5
+_NO_POTENTIAL = {"optimization_potential": "there is no other layer with gradient to compare with"}
 
 
 def optimization_priorities(
@@ -72,6 +73,7 @@ def _layers(
             urgency_level=_urgency(verdicts.health[layer], float(numbers.stability[layer])),
             optimization_potential=potentials[layer],
             recommended_actions=verdicts.actions[layer],
+            unavailable={} if potentials[layer] is not None else dict(_NO_POTENTIAL),
         )
         for layer, name in enumerate(series.names)
     ]
@@ -106,6 +108,7 @@ def _several(
         urgency_level=max((layers[layer].urgency_level for layer in members), key=list(UrgencyLevel).index),
         optimization_potential=float(np.mean(potentials)) if potentials else None,
         recommended_actions=[same[0] for same in times.values() if len(same) >= 2],
+        unavailable={} if potentials else dict(_NO_POTENTIAL),
     )
 
 
@@ -114,10 +117,12 @@ def network_actions(trend: ConvergenceTrend, phase: LearningPhase | None) -> lis
     actions: list[PrioritizedAction] = []
     if trend in (ConvergenceTrend.DIVERGING, ConvergenceTrend.OSCILLATING):
         actions.append(PrioritizedAction("Lower the learning rate of the whole network",
-            ActionType.LEARNING_RATE_SCHEDULING, None, ImplementationEffort.MINIMAL, []))  # fmt: skip
+            ActionType.LEARNING_RATE_SCHEDULING, None, ImplementationEffort.MINIMAL, [],
+            dict(UNTRIED_ACTION)))  # fmt: skip
     if phase is LearningPhase.OVERFITTING:
         actions.append(PrioritizedAction("Add weight decay or dropout",
-            ActionType.REGULARIZATION_METHOD, None, ImplementationEffort.LOW, ["Keep the best one"]))  # fmt: skip
+            ActionType.REGULARIZATION_METHOD, None, ImplementationEffort.LOW, ["Keep the best one"],
+            dict(UNTRIED_ACTION)))  # fmt: skip
     return actions
 
 
@@ -125,7 +130,8 @@ def _network(members: list[int], layers: list[OptimizationPriority], verdicts: L
     actions = list(verdicts.network_actions)
     if int(verdicts.starving.sum()) > MAJORITY * len(members) > 0:
         actions.append(PrioritizedAction("Redesign the depth of the network: residual paths, normalisation",
-            ActionType.ARCHITECTURAL_CHANGE, None, ImplementationEffort.EXTENSIVE, ["Restart training"]))  # fmt: skip
+            ActionType.ARCHITECTURAL_CHANGE, None, ImplementationEffort.EXTENSIVE, ["Restart training"],
+            dict(UNTRIED_ACTION)))  # fmt: skip
     urgency, score, potential = UrgencyLevel.HIGH, 0.7, None
     if members:
         whole = _several("network", OptimizationTarget.NETWORK_LEVEL, members, layers, verdicts)
@@ -134,4 +140,7 @@ def _network(members: list[int], layers: list[OptimizationPriority], verdicts: L
     if verdicts.network_actions:
         score = max(score, _HEALTH_SHARE[LayerHealth.WARNING])
         urgency = max(urgency, UrgencyLevel.HIGH, key=list(UrgencyLevel).index)
-    return OptimizationPriority("network", OptimizationTarget.NETWORK_LEVEL, score, urgency, potential, actions)
+    reasons = {} if potential is not None else dict(_NO_POTENTIAL)
+    return OptimizationPriority(
+        "network", OptimizationTarget.NETWORK_LEVEL, score, urgency, potential, actions, reasons
+    )

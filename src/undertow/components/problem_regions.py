@@ -22,6 +22,7 @@ from undertow.components.regions import (
 )
 from undertow.components.run_verdicts import DEAD, EXPLODING, VANISHING, RunVerdicts, covers, level
 from undertow.schema import Finding, seeds
+from undertow.schema.reasons import Missing, record_of
 
 NO_ACTIVATIONS = "activations around the layer are not known: recovery is judged by whether earlier dead runs ended"
 _Judged = tuple[Region, int, list[str]]  # with its severity (0 mild … 3 critical) and what to do
@@ -75,8 +76,16 @@ def _described(
 def _extent(series: LayerSeries, region: Region) -> seeds.RegionExtent:
     first, last = series.names[region.layers[0]], series.names[region.layers[-1]]
     size = series.sizes[list(region.layers)].sum()
-    size = None if np.isnan(size) else int(size)
-    return seeds.RegionExtent(first, last, size, region.samples, region.start_step, region.end_step, region.ongoing)
+    return record_of(
+        seeds.RegionExtent,
+        start_layer=first,
+        end_layer=last,
+        affected_parameters=Missing("the size of a layer is not known") if np.isnan(size) else int(size),
+        duration_steps=region.samples,
+        start_step=region.start_step,
+        end_step=region.end_step,
+        ongoing=region.ongoing,
+    )
 
 
 def _against_vanishing(series: LayerSeries, region: Region, whole_network: bool) -> list[str]:
@@ -121,7 +130,15 @@ def dead_zones(
             longest_run=int(runs.longest[layer]),
             first_step=int(series.sample_steps[np.argmax(flags[:, layer]), layer]),
             ongoing=is_ongoing(series, flags, int(layer), current_step),
-            **_recovery(series, int(layer), int(runs.total[layer]), int(runs.ended[layer]), window, unit_activity),
+            **_recovery(
+                series,
+                int(layer),
+                runs_total=int(runs.total[layer]),
+                current=int(runs.current[layer]),
+                recoveries=int(runs.ended[layer]),
+                window=window,
+                unit_activity=unit_activity,
+            ),
         )
         for place, layer in enumerate(np.flatnonzero(share > 0.5), 1)
     ]
@@ -147,18 +164,27 @@ def diagnosed_dead_zones(
                 longest_run=samples,
                 first_step=min(one.first_step for one in found),
                 ongoing=ongoing,
-                **_recovery(series, layer, samples, int(not ongoing), window, unit_activity),
+                **_recovery(
+                    series,
+                    layer,
+                    runs_total=samples,
+                    current=samples if ongoing else 0,
+                    recoveries=int(not ongoing),
+                    window=window,
+                    unit_activity=unit_activity,
+                ),
             )
         )
     return zones
 
 
 def _recovery(
-    series: LayerSeries, layer: int, dead: int, recoveries: int, window: int, unit_activity: Mapping[str, float] | None
-) -> dict[str, Any]:
+    series: LayerSeries, layer: int, *, runs_total: int, current: int, recoveries: int, window: int,
+    unit_activity: Mapping[str, float] | None,
+) -> dict[str, Any]:  # fmt: skip
     """Whether gradient can come back: by the activations where they are known, otherwise by the past.
 
-    High: came back to life twice or more. None: not one live sample in a whole window.
+    High: came back to life twice or more. None: not one live sample in the newest whole window.
     """
     activity, count = (unit_activity or {}).get(series.names[layer]), int(series.counts[layer])
     if activity is not None and activity <= 0:
@@ -167,10 +193,10 @@ def _recovery(
         potential = seeds.RecoveryPotential.HIGH if recoveries else seeds.RecoveryPotential.MEDIUM
     elif recoveries >= 2:
         potential = seeds.RecoveryPotential.HIGH
-    elif dead == count >= window:
+    elif current >= window:
         potential = seeds.RecoveryPotential.NONE
     else:
-        potential = seeds.RecoveryPotential.LOW if dead > 0.9 * count else seeds.RecoveryPotential.MEDIUM
+        potential = seeds.RecoveryPotential.LOW if runs_total > 0.9 * count else seeds.RecoveryPotential.MEDIUM
     unavailable = {} if activity is not None else {"unit_activity": NO_ACTIVATIONS}
     return {"recovery_potential": potential, "unit_activity": activity, "unavailable": unavailable}
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.series import Counts, LayerSeries
-from undertow.components.layer_health import FEW, LayerVerdicts
+from undertow.components.layer_health import FEW, UNTRIED, UNTRIED_ACTION, LayerVerdicts
+from undertow.components.training_phase import NO_PLATEAU
 from undertow.schema import Finding, Severity, seeds
 from undertow.schema.severity import worst_of
 
@@ -114,7 +115,9 @@ class RunVerdicts:
         against = self.ongoing(NOT_CONVERGING)
         if against is None:
             return measured
-        unavailable["estimated_steps_to_convergence"] = f"{against.code} {against.name}"
+        unavailable |= dict.fromkeys(
+            ("estimated_steps_to_convergence", "steps_interval"), f"{against.code} {against.name}"
+        )
         return replace(measured, estimated_steps_to_convergence=None, steps_interval=None)
 
     def of_phase(self, measured: seeds.TrainingDynamics) -> seeds.TrainingDynamics:
@@ -130,7 +133,7 @@ class RunVerdicts:
     def of_plateau(self, steps: Counts, measured: seeds.PlateauDetection) -> seeds.PlateauDetection:
         finding = self.ongoing(("OPT002",))
         if finding is None:
-            return measured if measured.is_plateau is None else seeds.PlateauDetection(False, 0, None, [])
+            return measured if measured.is_plateau is None else NO_PLATEAU
         duration = int(((steps >= finding.first_step) & (steps <= finding.last_step)).sum())
         severity = list(seeds.PlateauSeverity)[min(level(finding), 2)]
         return seeds.PlateauDetection(True, duration, severity, [remedy.what for remedy in finding.remedies])
@@ -146,7 +149,7 @@ class RunVerdicts:
             outlook = seeds.StabilityForecast(worse, worse, finding.confidence, [one.what for one in finding.remedies])
         elif seeds.StabilityOutlook.DETERIORATING in (outlook.short_term_outlook, outlook.long_term_outlook):
             unsure = seeds.StabilityOutlook.UNCERTAIN
-            outlook = seeds.StabilityForecast(unsure, unsure, outlook.confidence_level, [])
+            outlook = replace(outlook, short_term_outlook=unsure, long_term_outlook=unsure, recommended_monitoring=[])
         if finding is None and trend is seeds.StabilityTrend.DEGRADING:
             trend, unavailable["stability_trend"] = None, NO_OBJECTION
         sources = [
@@ -180,7 +183,9 @@ def _kinds(finding: Finding) -> tuple[seeds.SuggestionType, seeds.ActionType]:
 def _suggestions(finding: Finding) -> list[seeds.LayerOptimizationSuggestion]:
     effort = seeds.ImplementationComplexity.MODERATE
     return [
-        seeds.LayerOptimizationSuggestion(_kinds(finding)[0], one.what, finding.summary, None, effort, [one.risk])
+        seeds.LayerOptimizationSuggestion(
+            _kinds(finding)[0], one.what, finding.summary, None, effort, [one.risk], dict(UNTRIED)
+        )
         for one in finding.remedies
     ]
 
@@ -189,6 +194,6 @@ def _actions(findings: Sequence[Finding]) -> list[seeds.PrioritizedAction]:
     """The first remedy of each."""
     kinds = {one.remedies[0].what: _kinds(one)[1] for one in findings if one.remedies}
     return [
-        seeds.PrioritizedAction(what, kind, None, seeds.ImplementationEffort.MODERATE, [])
+        seeds.PrioritizedAction(what, kind, None, seeds.ImplementationEffort.MODERATE, [], dict(UNTRIED_ACTION))
         for what, kind in kinds.items()
     ]

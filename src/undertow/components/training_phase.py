@@ -29,6 +29,7 @@ RAPID_SHARE = 0.2  # of the whole fall within one window
 RISE = 0.72  # score of a trend at four standard errors: the best value was picked for being low, what follows is higher
 ENDED = 0.05  # of the highest learning rate
 NO_LOSS = Missing("no loss was given")
+NO_PLATEAU = PlateauDetection(False, 0, None, [], {"plateau_severity": "there is no plateau"})
 WANDERS = Missing("the loss has come down, and its newest values show neither a certain fall nor a settled level")
 
 
@@ -101,7 +102,7 @@ def detect_plateau(loss: Floats | None, patience: int, rate: float = 1.0) -> Pla
         return record_of(PlateauDetection, suggested_actions=[], otherwise=usable)
     fall = measure_fall(usable, patience)
     if not (fall.significant and fall.flat_samples >= patience):
-        return PlateauDetection(False, 0, None, [])
+        return NO_PLATEAU
     times = fall.flat_samples / patience
     severity = PlateauSeverity.MILD if times < 2 else PlateauSeverity.MODERATE if times < 4 else PlateauSeverity.SEVERE
     actions = ["Lower the learning rate (or let its schedule do so) and see whether the loss moves."]
@@ -205,20 +206,22 @@ def convergence_indicators(
     }
     if series.loss is None:
         unknown = {"convergence_trend": ConvergenceTrend.UNKNOWN, "unavailable": {"convergence_trend": str(NO_LOSS)}}
-        return record_of(ConvergenceIndicators, **measured, **unknown, loss_convergence_score=NO_LOSS,
-                         estimated_steps_to_convergence=NO_LOSS)  # fmt: skip
+        return record_of(ConvergenceIndicators, **measured, **unknown, otherwise=NO_LOSS)
     trend = loss_trend(series.loss, window)
     steps = forecast(series.loss)
     told = isinstance(steps, Forecast)
+    unmeasured = Missing(trend.reason)
     return record_of(
         ConvergenceIndicators,
         **measured,
         loss_convergence_score=Missing(trend.reason) if trend.score is None else trend.score,
         convergence_trend=trend.trend,
         estimated_steps_to_convergence=steps.steps if told else Missing(steps),
-        steps_interval=steps.interval if told else None,
-        loss_slope=None if trend.slope is None else trend.slope * unit,
-        loss_slope_interval=None if trend.interval is None else (trend.interval[0] * unit, trend.interval[1] * unit),
+        steps_interval=steps.interval if told else Missing(steps),
+        loss_slope=unmeasured if trend.slope is None else trend.slope * unit,
+        loss_slope_interval=unmeasured
+        if trend.interval is None
+        else (trend.interval[0] * unit, trend.interval[1] * unit),
         unavailable={"convergence_trend": trend.reason} if trend.reason and trend.score is not None else {},
     )
 

@@ -1,6 +1,6 @@
 """Weights and gradients of plain arrays: distribution, health, outliers, explosions, drift."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -8,12 +8,14 @@ import numpy as np
 from undertow.analyze.array_statistics import array_statistics, expected_outliers, outliers, pooled, scaled_norm
 from undertow.components.checkpoint_issues import drift_level
 from undertow.components.explosion import explosion_analysis
+from undertow.components.given_tensors import gradients, named_arrays, named_tensors
 from undertow.schema import seeds
 from undertow.schema.reasons import Missing, record_of
 from undertow.schema.seeds.arrays import Floats, InputError, as_array
 
 SEVERE_OUTLIER = 5.0
 OUTLIERS_LISTED = 100  # per tensor; all are counted
+NO_ELEMENTS = Missing("the tensor has no elements")
 
 # When a tensor has the issue, what that costs of a score of 100, the sentence, and the advice.
 _ISSUES: dict[seeds.WeightIssue, tuple[Callable[[seeds.WeightStatistics], bool], int, str, str]] = {
@@ -22,19 +24,19 @@ _ISSUES: dict[seeds.WeightIssue, tuple[Callable[[seeds.WeightStatistics], bool],
         "Non-finite weights: {tensor.nonfinite_count} of {total} elements are NaN or infinite",
         "Go back to a checkpoint without NaN or infinite weights and find the step that produced them"),
     seeds.WeightIssue.ZEROS: (
-        lambda tensor: tensor.zero_fraction > 0.5, 30,
+        lambda tensor: _size(tensor.zero_fraction) > 0.5, 30,
         "Many zero weights: {tensor.zero_fraction:.1%} are exactly zero (dead neurons, or pruning)",
         "If it is not pruned on purpose, check the learning rate and the activation function for dead units"),
     seeds.WeightIssue.SKEWED: (
-        lambda tensor: abs(tensor.skewness) > 2, 15,
+        lambda tensor: _size(tensor.skewness) > 2, 15,
         "Skewed weights: skewness {tensor.skewness:.2f}",
         "Consider weight normalisation or another initialisation"),
     seeds.WeightIssue.HEAVY_TAILED: (
-        lambda tensor: tensor.kurtosis > 10, 15,
+        lambda tensor: (tensor.kurtosis or 0.0) > 10, 15,
         "Heavy-tailed weights: excess kurtosis {tensor.kurtosis:.2f}",
         "Watch the few large weights: they make training unstable and quantisation coarse"),
     seeds.WeightIssue.EXTREME: (
-        lambda tensor: abs(tensor.max) > 10 or abs(tensor.min) > 10, 20,
+        lambda tensor: max(_size(tensor.max), _size(tensor.min)) > 10, 20,
         "Extreme weights: from {tensor.min:.3g} to {tensor.max:.3g}",
         "Consider weight decay, or clipping of weights or gradients"),
 }  # fmt: skip
@@ -43,7 +45,9 @@ _STATUS = ((90, seeds.DistributionHealthStatus.EXCELLENT), (75, seeds.Distributi
 
 
 class WeightAnalyzer:
-    """Stateless. Arrays come as a list (names beside it, or numbered) or as a mapping of names to arrays."""
+    """Stateless. Tensors come as a module, its named parameters, a state dict or any mapping of names to arrays, a list
+    of arrays (names beside it, or numbered), or one array of any shape.
+    """
 
     @staticmethod
     def compute_l2_norm(array: Any) -> float:
@@ -65,24 +69,28 @@ class WeightAnalyzer:
                 listed.append(seeds.WeightOutlier(place, index, float(value[index]), z, severity, labels[place]))
             counts.append(seeds.OutlierCount(place, labels[place], count, expected_outliers(part.count), len(found)))
         overall = pooled(statistics, values)
-        return seeds.WeightDistributionAnalysis(
+        return record_of(
+            seeds.WeightDistributionAnalysis,
             layer_analyses=layers,
             overall_statistics=overall,
-            distribution_health=_health(overall) if values else None,
+            distribution_health=_health(overall),
             outlier_detection=listed,
             outlier_counts=counts,
             statistics_by_kind=_by_kind(labels, statistics, values),
-            unavailable={} if values else {"distribution_health": "no tensors were given"},
         )
 
     @staticmethod
     def detect_gradient_explosion(
         arrays: Any, threshold: float, names: Iterable[str] | None = None
     ) -> seeds.GradientExplosionAnalysis:
-        """Which gradients are larger than `threshold`, and how far above the median of all."""
-        labels, values = named_arrays(arrays, names)
-        if not threshold > 0:
-            raise InputError(f"threshold is {threshold}, expected a number above 0")
+        """Which gradients are larger than `threshold`, and how far above it and above the others.
+
+        Of a module, and of parameters, the gradients are taken; parameters without one are left out.
+        """
+        present = [(name, one) for name, one in gradients(named_tensors(arrays, names)) if one is not None]
+        labels, values = named_arrays(dict(present))
+        if not (isinstance(threshold, int | float) and threshold > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"threshold is {threshold!r}, expected a number above 0")
         norms = [scaled_norm(value) for value in values]
         nonfinite = [int(value.size - np.isfinite(value).sum()) for value in values]
         return explosion_analysis(labels, norms, nonfinite, float(threshold))
@@ -91,7 +99,8 @@ class WeightAnalyzer:
     def assess_weight_health(array: Any, name: str = "array") -> seeds.WeightHealth:
         """Score, issues and advice for one tensor."""
         layer = _layer(0, name, array_statistics(as_array(array, name).reshape(-1)))
-        return seeds.WeightHealth(layer.health_score, layer.issues, layer.recommendations)
+        score = NO_ELEMENTS if layer.health_score is None else layer.health_score
+        return record_of(seeds.WeightHealth, score=score, issues=layer.issues, recommendations=layer.recommendations)
 
     @staticmethod
     def analyze_weight_drift(before: Any, after: Any, names: Iterable[str] | None = None) -> seeds.WeightDriftAnalysis:
@@ -103,27 +112,14 @@ class WeightAnalyzer:
         return _drift(labels, old, new)
 
 
-def named_arrays(arrays: Any, names: Iterable[str] | None) -> tuple[list[str], list[Floats]]:
-    if isinstance(arrays, Mapping):
-        labels = [str(name) for name in arrays]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        items: list[Any] = list(arrays.values())  # pyright: ignore[reportUnknownArgumentType]
-    else:
-        items = list(arrays)
-        labels = [f"tensor {place}" for place in range(len(items))] if names is None else [str(name) for name in names]
-    if len(labels) != len(items):
-        raise InputError(f"{len(items)} tensors but {len(labels)} names")
-    if len(set(labels)) != len(labels):
-        raise InputError(f"layer {next(name for name in labels if labels.count(name) > 1)!r} is given twice")
-    return labels, [as_array(item, label).reshape(-1) for item, label in zip(items, labels)]
-
-
 def _layer(place: int, name: str, tensor: seeds.WeightStatistics) -> seeds.LayerWeightAnalysis:
     kinds = [kind for kind, (applies, *_) in _ISSUES.items() if applies(tensor)]
     total = tensor.count + tensor.nonfinite_count
-    return seeds.LayerWeightAnalysis(
+    return record_of(
+        seeds.LayerWeightAnalysis,
         layer_index=place,
         statistics=tensor,
-        health_score=max(0.0, 100.0 - sum(_ISSUES[kind][1] for kind in kinds)),
+        health_score=max(0.0, 100.0 - sum(_ISSUES[kind][1] for kind in kinds)) if total else NO_ELEMENTS,
         issues=[_ISSUES[kind][2].format(tensor=tensor, total=total) for kind in kinds],
         recommendations=[_ISSUES[kind][3] for kind in kinds],
         layer_name=name,
@@ -131,13 +127,20 @@ def _layer(place: int, name: str, tensor: seeds.WeightStatistics) -> seeds.Layer
     )
 
 
-def _health(overall: seeds.WeightStatistics) -> seeds.DistributionHealth:
-    score = 100.0 - 25 * (overall.zero_fraction > 0.3)
-    score -= 15 * (abs(overall.skewness) > 1) + 15 * (overall.kurtosis > 5)
-    score -= 20 * (abs(overall.max) > 5 or abs(overall.min) > 5)
+def _health(overall: seeds.WeightStatistics) -> seeds.DistributionHealth | Missing:
+    if not (overall.count or overall.nonfinite_count):
+        return Missing("no elements were given")
+    score = 100.0 - 25 * (_size(overall.zero_fraction) > 0.3)
+    score -= 15 * (_size(overall.skewness) > 1) + 15 * ((overall.kurtosis or 0.0) > 5)
+    score -= 20 * (_size(overall.max) > 5 or _size(overall.min) > 5)
     score = 0.0 if overall.nonfinite_count else score
     status = next((status for limit, status in _STATUS if score >= limit), seeds.DistributionHealthStatus.CRITICAL)
     return seeds.DistributionHealth(score, status)
+
+
+def _size(value: float | None) -> float:
+    """0 where there is no number: without elements, nothing is large."""
+    return abs(value or 0.0)
 
 
 def _by_kind(
@@ -165,24 +168,27 @@ def _drift(names: list[str], before: list[Floats], after: list[Floats]) -> seeds
         if old.shape != new.shape:
             raise InputError(f"layer {name!r}: {old.size} elements before, {new.size} after")
         if not (np.isfinite(old).all() and np.isfinite(new).all()):
-            unavailable[name] = "not all weights are finite"
+            unavailable |= dict.fromkeys((name, "layer_drifts", "cosines"), "not all weights are finite")
             continue
         size, change, end = scaled_norm(old), scaled_norm(new - old), scaled_norm(new)
         if size > 0 or change == 0:
             drifts[place] = change / (size or 1.0)
         else:
-            unavailable[name] = "the weights were all zero before"
+            unavailable |= dict.fromkeys((name, "layer_drifts"), "the weights were all zero before")
         if size > 0 and end > 0:
             cosines[place] = float(old / size @ (new / end))
+        else:
+            unavailable["cosines"] = "a tensor of zeros has no direction"
         sizes[place], changes[place] = size, change
     whole = scaled_norm(sizes)
     mean = scaled_norm(changes) / whole if whole > 0 else None
+    nothing = Missing("no finite, non-zero weights before")
     far = [place for place, drift in enumerate(drifts) if drift is not None and mean and drift > 2 * mean]
     return record_of(
         seeds.WeightDriftAnalysis,
-        mean_drift=Missing("no finite, non-zero weights before") if mean is None else mean,
-        max_drift=max((drift for drift in drifts if drift is not None), default=None),
-        severity=None if mean is None else drift_level(mean),
+        mean_drift=nothing if mean is None else mean,
+        max_drift=max((drift for drift in drifts if drift is not None), default=nothing),
+        severity=nothing if mean is None else drift_level(mean),
         affected_layers=far,
         layer_drifts=drifts,
         cosines=cosines,

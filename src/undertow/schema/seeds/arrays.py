@@ -1,6 +1,7 @@
 """Numbers as users hold them (numpy arrays, lists, torch tensors) become float64 arrays, or a clear error."""
 
-from typing import Any, cast
+from enum import StrEnum
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,10 +9,19 @@ from numpy.typing import NDArray
 from undertow.errors import SettingError
 
 Floats = NDArray[np.float64]
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class InputError(SettingError, ValueError):
     """Numbers that cannot be analysed; the message names the layer."""
+
+
+def legal(kind: type[Choice], value: Any, name: str) -> Choice:
+    """The enum's value, or an error that names all of them."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise InputError(f"{name} is {value!r}", way_out=f"Legal values: {', '.join(kind)}") from None
 
 
 def as_array(values: Any, layer: str) -> Floats:

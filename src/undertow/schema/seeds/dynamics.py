@@ -1,7 +1,9 @@
 """How training goes: convergence, phase, plateau, stability."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from undertow.schema.seeds.record import Record, record
 
 
 class ConvergenceTrend(StrEnum):
@@ -50,8 +52,8 @@ class InstabilityType(StrEnum):
     CHAOS = "Chaos"
 
 
-@dataclass(frozen=True, slots=True)
-class ConvergenceIndicators:
+@record
+class ConvergenceIndicators(Record):
     """Scores run from −1 (surely moving away) to 1 (surely approaching); None where the series was not given."""
 
     gradient_convergence_score: float | None
@@ -65,8 +67,8 @@ class ConvergenceIndicators:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class PlateauDetection:
+@record
+class PlateauDetection(Record):
     is_plateau: bool | None
     plateau_duration: int | None
     plateau_severity: PlateauSeverity | None
@@ -74,8 +76,8 @@ class PlateauDetection:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingDynamics:
+@record
+class TrainingDynamics(Record):
     learning_phase: LearningPhase | None
     gradient_momentum: float | None  # cosine of the update with the negative gradient
     learning_velocity: float | None  # loss decrease per step
@@ -85,24 +87,25 @@ class TrainingDynamics:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class InstabilitySource:
+@record
+class InstabilitySource(Record):
     source_type: InstabilityType
     affected_layers: list[str]
     severity: float  # 0 … 1
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class StabilityForecast:
+@record
+class StabilityForecast(Record):
     short_term_outlook: StabilityOutlook
     long_term_outlook: StabilityOutlook
     confidence_level: float | None
     recommended_monitoring: list[str]
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class StabilityAssessment:
+@record
+class StabilityAssessment(Record):
     overall_stability: float | None
     stability_trend: StabilityTrend | None
     instability_sources: list[InstabilitySource]

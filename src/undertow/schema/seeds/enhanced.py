@@ -1,6 +1,6 @@
 """The enhanced analysis: every layer, the network, its hierarchy, and what to do first."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from undertow.schema.seeds.dynamics import ConvergenceIndicators, StabilityAssessment, TrainingDynamics
@@ -11,6 +11,7 @@ from undertow.schema.seeds.history import (
     LayerHealth,
     LayerHealthMetrics,
 )
+from undertow.schema.seeds.record import Record, record
 
 
 class AnalysisDepth(StrEnum):
@@ -94,8 +95,8 @@ class ImplementationComplexity(StrEnum):
     REQUIRES_RETRAINING = "RequiresRetraining"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerOptimizationSuggestion:
+@record
+class LayerOptimizationSuggestion(Record):
     """`expected_improvement` is None until a trial has measured it."""
 
     suggestion_type: SuggestionType
@@ -104,10 +105,11 @@ class LayerOptimizationSuggestion:
     expected_improvement: float | None
     implementation_complexity: ImplementationComplexity
     side_effects: list[str]
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class LayerGradientDetails:
+@record
+class LayerGradientDetails(Record):
     layer_name: str
     gradient_statistics: GradientStatistics
     flow_characteristics: FlowCharacteristics
@@ -116,8 +118,8 @@ class LayerGradientDetails:
     comparative_analysis: ComparativeAnalysis
 
 
-@dataclass(frozen=True, slots=True)
-class GradientDistribution:
+@record
+class GradientDistribution(Record):
     """Over the mean norms of the layers; the type is judged on their logarithms."""
 
     mean_gradient_norm: float | None
@@ -129,8 +131,8 @@ class GradientDistribution:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class LayerInteraction:
+@record
+class LayerInteraction(Record):
     """`lag` is how many samples `layer1` leads."""
 
     layer1: str
@@ -140,10 +142,11 @@ class LayerInteraction:
     impact_score: float | None
     correlation: float | None = None
     lag: int = 0
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkLevelAnalysis:
+@record
+class NetworkLevelAnalysis(Record):
     overall_gradient_health: LayerHealth
     gradient_distribution: GradientDistribution
     layer_interactions: list[LayerInteraction]
@@ -155,8 +158,8 @@ class NetworkLevelAnalysis:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCharacteristics:
+@record
+class GroupCharacteristics(Record):
     average_gradient_norm: float | None
     gradient_synchronization: float | None
     learning_rate_sensitivity: float | None
@@ -164,25 +167,27 @@ class GroupCharacteristics:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class LayerGroup:
+@record
+class LayerGroup(Record):
     group_name: str
     layers: list[str]
     group_characteristics: GroupCharacteristics
     internal_coherence: float | None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class HierarchyLevel:
+@record
+class HierarchyLevel(Record):
     level_id: int
     level_name: str
     layer_groups: list[str]
     level_importance: float | None
     optimization_impact: float | None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class CrossLevelInteraction:
+@record
+class CrossLevelInteraction(Record):
     from_level: int
     to_level: int
     interaction_strength: float
@@ -190,16 +195,16 @@ class CrossLevelInteraction:
     lag: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GradientHierarchy:
+@record
+class GradientHierarchy(Record):
     layer_groups: list[LayerGroup]
     hierarchy_levels: list[HierarchyLevel]
     cross_level_interactions: list[CrossLevelInteraction]
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class PrioritizedAction:
+@record
+class PrioritizedAction(Record):
     """`expected_impact` is None until a trial has measured it."""
 
     action_name: str
@@ -207,20 +212,22 @@ class PrioritizedAction:
     expected_impact: float | None
     implementation_effort: ImplementationEffort
     prerequisites: list[str]
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizationPriority:
+@record
+class OptimizationPriority(Record):
     target_name: str
     target_type: OptimizationTarget
     priority_score: float
     urgency_level: UrgencyLevel
     optimization_potential: float | None
     recommended_actions: list[PrioritizedAction]
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class EnhancedLayerGradientAnalysis:
+@record
+class EnhancedLayerGradientAnalysis(Record):
     layer_details: dict[str, LayerGradientDetails]
     network_level_analysis: NetworkLevelAnalysis
     gradient_hierarchy: GradientHierarchy

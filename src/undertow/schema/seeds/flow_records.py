@@ -1,12 +1,17 @@
 """Gradient flow through a network: layers, edges, paths, and regions where it fails."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from undertow.schema.reasons import Missing, record_of
+from undertow.schema.seeds.record import Record, record
 
 
 class FlowDirection(StrEnum):
@@ -65,9 +70,15 @@ class ColorScheme(StrEnum):
     COLOR_BLIND = "ColorBlind"
     MONOCHROME = "Monochrome"
 
+    @classmethod
+    def _missing_(cls, value: object) -> ColorScheme | None:
+        """As on the command line: `colour-blind`, `high-contrast`."""
+        word = str(value).replace("-", "").replace("_", "").lower().replace("colour", "color")
+        return next((scheme for scheme in cls if scheme.lower() == word), None)
 
-@dataclass(frozen=True, slots=True)
-class GradientVisualizationConfig:
+
+@record
+class GradientVisualizationConfig(Record):
     show_temporal_flows: bool = True
     show_critical_paths: bool = True
     show_problem_regions: bool = True
@@ -76,8 +87,8 @@ class GradientVisualizationConfig:
     flow_threshold: float = 0.01  # healthy edges with less gain are not listed
 
 
-@dataclass(frozen=True, slots=True)
-class GradientDirection:
+@record
+class GradientDirection(Record):
     """`consistency_score` is the cosine with the gradient one sample before; `norm_ratio` compares norms only."""
 
     step: int
@@ -85,16 +96,25 @@ class GradientDirection:
     magnitude: float
     consistency_score: float | None
     norm_ratio: float | None = None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class GradientDirections(Sequence[GradientDirection]):
-    """One `GradientDirection` per sample, made when it is asked for: a long run has millions of them."""
+    """One `GradientDirection` per sample, made when it is asked for: a long run has millions of them.
 
-    steps: NDArray[np.int64]
-    norms: NDArray[np.float64]
-    cosines: NDArray[np.float64] | None = None
-    sketches: Mapping[int, NDArray[np.float64]] | None = None  # by position; usually there are few
+    `sketches` are by position; usually there are few.
+    """
+
+    __slots__ = ("cosines", "norms", "sketches", "steps")
+
+    def __init__(
+        self,
+        steps: NDArray[np.int64],
+        norms: NDArray[np.float64],
+        cosines: NDArray[np.float64] | None = None,
+        sketches: Mapping[int, NDArray[np.float64]] | None = None,
+    ) -> None:
+        self.steps, self.norms, self.cosines, self.sketches = steps, norms, cosines, sketches
 
     def __len__(self) -> int:
         return len(self.norms)
@@ -116,17 +136,23 @@ class GradientDirections(Sequence[GradientDirection]):
         sketch = None if self.sketches is None else self.sketches.get(position)
         norm = float(self.norms[position])
         before = float(self.norms[position - 1]) if position else 0.0
-        return GradientDirection(
+        return record_of(
+            GradientDirection,
             step=int(self.steps[position]),
-            direction_vector=None if sketch is None else tuple(sketch.tolist()),
+            direction_vector=_NO_SKETCH if sketch is None else tuple(sketch.tolist()),
             magnitude=norm,
-            consistency_score=None if cosine is None or np.isnan(cosine) else cosine,
-            norm_ratio=norm / before if before > 0 and np.isfinite(norm / before) else None,
+            consistency_score=_NO_COSINE if cosine is None or np.isnan(cosine) else cosine,
+            norm_ratio=norm / before if before > 0 and np.isfinite(norm / before) else _NO_RATIO,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GradientLayerFlow:
+_NO_SKETCH = Missing("no sketch of the gradient was given for this sample")
+_NO_COSINE = Missing("no cosine with the sample before is known")
+_NO_RATIO = Missing("there is no sample before, or its norm is zero or not finite")
+
+
+@record
+class GradientLayerFlow(Record):
     layer_name: str
     gradient_magnitudes: list[float]
     gradient_directions: Sequence[GradientDirection]
@@ -138,17 +164,18 @@ class GradientLayerFlow:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class TemporalGradientFlow:
+@record
+class TemporalGradientFlow(Record):
     step: int
     layer_name: str
     gradient_magnitude: float
     flow_direction: FlowDirection | None
     stability_score: float | None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class FlowNode:
+@record
+class FlowNode(Record):
     layer_name: str
     node_type: NodeType
     gradient_strength: float | None
@@ -159,8 +186,8 @@ class FlowNode:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class FlowEdge:
+@record
+class FlowEdge(Record):
     """Points the way data flows. `flow_strength` is the gain: gradient at `from_layer` over that at `to_layer`."""
 
     from_layer: str
@@ -172,8 +199,8 @@ class FlowEdge:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkMetrics:
+@record
+class NetworkMetrics(Record):
     overall_flow_efficiency: float | None
     network_connectivity: float | None
     bottleneck_density: float | None
@@ -183,15 +210,15 @@ class NetworkMetrics:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class GradientFlowNetwork:
+@record
+class GradientFlowNetwork(Record):
     nodes: list[FlowNode]
     edges: list[FlowEdge]
     network_metrics: NetworkMetrics
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalGradientPath:
+@record
+class CriticalGradientPath(Record):
     """Layers in execution order. `total_flow_strength` is the product of the gains along the path."""
 
     path_id: str
@@ -202,10 +229,11 @@ class CriticalGradientPath:
     criticality_score: float
     optimization_potential: float
     weakest_edge: tuple[str, str] | None = None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class RegionExtent:
+@record
+class RegionExtent(Record):
     start_layer: str
     end_layer: str
     affected_parameters: int | None
@@ -213,10 +241,11 @@ class RegionExtent:
     start_step: int | None = None
     end_step: int | None = None
     ongoing: bool = False
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class VanishingRegion:
+@record
+class VanishingRegion(Record):
     region_id: str
     affected_layers: list[str]
     severity_level: VanishingSeverity
@@ -224,8 +253,8 @@ class VanishingRegion:
     mitigation_suggestions: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ExplodingRegion:
+@record
+class ExplodingRegion(Record):
     region_id: str
     affected_layers: list[str]
     severity_level: ExplodingSeverity
@@ -233,8 +262,8 @@ class ExplodingRegion:
     mitigation_suggestions: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class GradientDeadZone:
+@record
+class GradientDeadZone(Record):
     zone_id: str
     affected_layers: list[str]
     dead_duration: int  # samples below the limit, consecutive or not
@@ -248,15 +277,15 @@ class GradientDeadZone:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class NonFiniteLayer:
+@record
+class NonFiniteLayer(Record):
     layer_name: str
     count: int
     first_step: int
 
 
-@dataclass(frozen=True, slots=True)
-class GradientFlowVisualization:
+@record
+class GradientFlowVisualization(Record):
     layer_flows: dict[str, GradientLayerFlow]
     temporal_flows: list[TemporalGradientFlow]
     flow_network: GradientFlowNetwork

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from undertow.schema.seeds.arrays import InputError, as_array, as_series, as_steps
+from undertow.schema.seeds.record import Record, record
 
 
 class LayerHealth(StrEnum):
@@ -20,8 +21,8 @@ class LayerHealth(StrEnum):
     UNKNOWN = "Unknown"  # fewer than three finite samples
 
 
-@dataclass(frozen=True, slots=True)
-class GradientFlow:
+@record
+class GradientFlow(Record):
     """One layer at one step. What was not measured is None."""
 
     layer_name: str
@@ -36,8 +37,8 @@ class GradientFlow:
     timestamp: float | None = None
 
 
-@dataclass(slots=True)
-class GradientHistory:
+@dataclass(slots=True, eq=False)
+class GradientHistory(Record):
     """Parallel ring buffers, oldest first; the oldest entry of each falls out when `max_history_length` is reached.
 
     `gradient_cosines` (with the gradient one sample before) and `gradient_sketches` (short linear images of the
@@ -47,20 +48,21 @@ class GradientHistory:
     layer_name: str
     max_history_length: int = 1000
     parameter_count: int | None = None
-    gradient_norms: deque[float] = field(init=False)
-    gradient_means: deque[float | None] = field(init=False)
-    gradient_stds: deque[float | None] = field(init=False)
-    step_numbers: deque[int] = field(init=False)
-    gradient_cosines: deque[float | None] = field(init=False)
-    gradient_sketches: deque[tuple[float, ...] | None] = field(init=False)
+    gradient_norms: deque[float] = field(default_factory=deque[float])
+    gradient_means: deque[float | None] = field(default_factory=deque[float | None])
+    gradient_stds: deque[float | None] = field(default_factory=deque[float | None])
+    step_numbers: deque[int] = field(default_factory=deque[int])
+    gradient_cosines: deque[float | None] = field(default_factory=deque[float | None])
+    gradient_sketches: deque[tuple[float, ...] | None] = field(default_factory=deque[tuple[float, ...] | None])
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # it grows
 
     def __post_init__(self) -> None:
         length = self.max_history_length
         if length < 1:
             raise InputError(f"layer {self.layer_name!r}: max_history_length is {length}, expected 1 or more")
-        self.gradient_norms, self.step_numbers = deque(maxlen=length), deque(maxlen=length)
-        self.gradient_means, self.gradient_stds = deque(maxlen=length), deque(maxlen=length)
-        self.gradient_cosines, self.gradient_sketches = deque(maxlen=length), deque(maxlen=length)
+        for name in _BUFFERS:
+            setattr(self, name, deque(getattr(self, name), maxlen=length))
 
     @classmethod
     def new(cls, layer_name: str, max_history_length: int = 1000) -> GradientHistory:
@@ -126,6 +128,16 @@ class GradientHistory:
         return len(self.gradient_norms)
 
 
+_BUFFERS = (
+    "gradient_norms",
+    "gradient_means",
+    "gradient_stds",
+    "step_numbers",
+    "gradient_cosines",
+    "gradient_sketches",
+)
+
+
 def _append(buffer: deque[Any], value: Any, length: int) -> None:
     """Add to an optional buffer; samples before the first value count as unknown."""
     if not buffer:
@@ -149,43 +161,43 @@ def _sketches(values: Any, name: str, order: np.ndarray[Any, np.dtype[np.intp]])
     return [tuple(row) for row in table[order].tolist()]
 
 
-@dataclass(frozen=True, slots=True)
-class GradientAlert:
+@record
+class GradientAlert(Record):
     """Base of the alerts; each kind carries what it saw and the limit."""
 
     layer_name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VanishingGradients(GradientAlert):
     norm: float
     threshold: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplodingGradients(GradientAlert):
     norm: float
     threshold: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadNeurons(GradientAlert):
     ratio: float
     threshold: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GradientOscillation(GradientAlert):
     variance: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NoGradientFlow(GradientAlert):
     steps_without_gradient: int
 
 
-@dataclass(frozen=True, slots=True)
-class GradientDebugConfig:
+@record
+class GradientDebugConfig(Record):
     """Limits of the alerts above."""
 
     vanishing_threshold: float = 1e-7
@@ -196,8 +208,8 @@ class GradientDebugConfig:
     dead_element_magnitude: float = 1e-8
 
 
-@dataclass(frozen=True, slots=True)
-class GradientStatistics:
+@record
+class GradientStatistics(Record):
     """Of the finite norms of one layer. Percentiles interpolate linearly between order statistics."""
 
     mean: float | None
@@ -210,10 +222,11 @@ class GradientStatistics:
     skewness: float | None
     kurtosis: float | None
     nonfinite_count: int = 0
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class FlowCharacteristics:
+@record
+class FlowCharacteristics(Record):
     consistency_score: float | None
     smoothness_index: float | None
     trend_strength: float | None
@@ -225,8 +238,8 @@ class FlowCharacteristics:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class LayerHealthMetrics:
+@record
+class LayerHealthMetrics(Record):
     overall_health: LayerHealth
     gradient_stability: float | None
     information_flow_rate: float | None
@@ -236,8 +249,8 @@ class LayerHealthMetrics:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class ComparativeAnalysis:
+@record
+class ComparativeAnalysis(Record):
     relative_performance: float | None
     rank_among_layers: int | None
     similar_layers: list[str]
