@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from undertow.components.alerts import gradient_alerts
     from undertow.components.animator import GradientFlowAnimator
     from undertow.components.checkpoint_weights import weights
     from undertow.components.enhanced_analyzer import EnhancedGradientAnalyzer
@@ -33,6 +34,7 @@ __all__ = [
     "__version__",
     "assert_trains_healthy",
     "compare",
+    "gradient_alerts",
     "open_run",
     "watch",
     "weights",
@@ -46,6 +48,7 @@ _HOME = {
     "GradientFlowAnimator": "undertow.components.animator",
     "Run": "undertow.run",
     "compare": "undertow.views.run_comparison",
+    "gradient_alerts": "undertow.components.alerts",
     "open_run": "undertow.run",
     "Watch": "undertow.watch",
     "assert_trains_healthy": "undertow.integrations.healthy_training",

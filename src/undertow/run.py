@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.analyze.run_series import NewestSteps
+from undertow.components.alerts import alerts_of_run
 from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.components.run_weights import weights_of_run
 from undertow.detect.engine import Engine
@@ -27,6 +28,7 @@ from undertow.schema.addresses import address_of
 from undertow.schema.checkpoints import WeightReport
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization
+from undertow.schema.seeds.history import GradientAlert, GradientDebugConfig
 from undertow.settings import Settings
 from undertow.store.latest import LATEST
 from undertow.store.listing import find_runs
@@ -264,6 +266,15 @@ class Run:
         """
         numbers = self if last is None else NewestSteps(self, last)
         return dynamics_of_run(numbers, self.findings if findings is None else findings, whole=self)
+
+    def alerts(
+        self,
+        config: GradientDebugConfig | Mapping[str, Any] | None = None,
+        *,
+        findings: Sequence[Finding] | None = None,
+    ) -> list[GradientAlert]:
+        """The original's five alerts for what `diagnose()` (or the `findings` given) says goes on, layer by layer."""
+        return alerts_of_run(self, self.findings if findings is None else findings, config)
 
     def weights(self, *, findings: Sequence[Finding] | None = None) -> WeightReport:
         """The weights when last measured, their drift since the first time, and what `diagnose()` (or the `findings`

@@ -163,9 +163,13 @@ def _sketches(values: Any, name: str, order: np.ndarray[Any, np.dtype[np.intp]])
 
 @record
 class GradientAlert(Record):
-    """Base of the alerts; each kind carries what it saw and the limit."""
+    """Base of the alerts; each kind carries what it saw and the limit. `code` is Undertow's word for the same."""
 
     layer_name: str
+
+    @property
+    def code(self) -> str:
+        return ALERT_CODES[type(self).__name__][0]
 
 
 @record
@@ -196,9 +200,19 @@ class NoGradientFlow(GradientAlert):
     steps_without_gradient: int
 
 
+# The codes of a diagnosis that are the same complaint, the usual one first.
+ALERT_CODES = {
+    "VanishingGradients": ("GRD001",),
+    "ExplodingGradients": ("GRD002", "NUM001"),
+    "DeadNeurons": ("ACT001",),
+    "GradientOscillation": ("GRD005",),
+    "NoGradientFlow": ("GRD003", "GRD004"),
+}
+
+
 @record
 class GradientDebugConfig(Record):
-    """Limits of the alerts above."""
+    """Limits of the alerts above. All of them are read."""
 
     vanishing_threshold: float = 1e-7
     exploding_threshold: float = 10.0

@@ -99,7 +99,7 @@ def spelt(value: Any) -> Any:
         return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {name: spelt(one) for name, one in cast("dict[str, Any]", value).items()}
-    return [spelt(one) for one in cast("list[Any]", value)] if isinstance(value, list) else value
+    return [spelt(one) for one in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> Any:
