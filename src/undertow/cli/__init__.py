@@ -32,6 +32,7 @@ GROUPS = {
     },
     "Automate": {
         "check": "Fail CI when a run is unhealthy.",
+        "mcp": "Serve runs to a coding agent (Model Context Protocol).",
         "doctor": "Check that this machine is ready.",
     },
 }
