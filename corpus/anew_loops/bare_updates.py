@@ -180,4 +180,5 @@ def signs_of_gradients(steps: int, seed: int) -> dict[str, float]:
                 vote += weight.grad.sign()  # type: ignore[union-attr]
         for vote, weight in zip(votes, net.parameters(), strict=True):
             weight.data.add_(vote.sign(), alpha=-1e-3 * (1 - step / steps))
-    return {"accuracy": share_correct(net, *glyphs(seed + 1000, noise=0.6))}
+    share = share_correct(net, *glyphs(seed + 1000, noise=0.6))
+    return {"loss": 1 - share, "accuracy": share}

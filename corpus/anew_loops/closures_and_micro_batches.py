@@ -88,7 +88,8 @@ def sharpness_aware_steps(steps: int, seed: int) -> dict[str, float]:
                 weight.sub_(climb)
         optimizer.step()
         optimizer.zero_grad()
-    return {"accuracy": share_correct(model, *glyphs(seed + 1000, noise=0.6))}
+    share = share_correct(model, *glyphs(seed + 1000, noise=0.6))
+    return {"loss": 1 - share, "accuracy": share}
 
 
 @healthy(steps=900, adversarial="every gradient is clipped, and noise larger than the mean gradient is added")
@@ -113,7 +114,8 @@ def private_descent(steps: int, seed: int) -> dict[str, float]:
             total = torch.einsum("b,b...->...", factor, slopes[name])
             weight.grad = (total + 1.0 * torch.randn_like(total)) / 128
         optimizer.step()
-    return {"accuracy": share_correct(model, *glyphs(seed + 1000, noise=0.3))}
+    share = share_correct(model, *glyphs(seed + 1000, noise=0.3))
+    return {"loss": 1 - share, "accuracy": share}
 
 
 @healthy(
@@ -139,4 +141,5 @@ def accumulated_by_tokens(steps: int, seed: int) -> dict[str, float]:
             assert weight.grad is not None
             weight.grad /= seen
         optimizer.step()
-    return {"accuracy": share_correct(model, *glyphs(seed + 1000, noise=0.4))}
+    share = share_correct(model, *glyphs(seed + 1000, noise=0.4))
+    return {"loss": 1 - share, "accuracy": share}

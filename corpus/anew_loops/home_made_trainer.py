@@ -179,7 +179,8 @@ def unfrozen_by_epochs(steps: int, seed: int) -> dict[str, float]:
     """Layers begin to learn one after the other, from the head downwards."""
     torch.manual_seed(seed)
     model = Trainer(steps).fit(Unfreezing(), loader_of(*glyphs(seed, 2048, noise=0.5), shuffled=True, seed=seed))
-    return {"accuracy": share_correct(model, *glyphs(seed + 1000, noise=0.5))}
+    share = share_correct(model, *glyphs(seed + 1000, noise=0.5))
+    return {"loss": 1 - share, "accuracy": share}
 
 
 class TwoRates(GlyphNet):
@@ -204,4 +205,5 @@ def rates_by_depth(steps: int, seed: int) -> dict[str, float]:
     model = TwoRates()
     model.load_state_dict(first.state_dict())
     Trainer(max(1, steps // 2)).fit(model, loader)
-    return {"accuracy": share_correct(model, *glyphs(seed + 1000, noise=0.5))}
+    share = share_correct(model, *glyphs(seed + 1000, noise=0.5))
+    return {"loss": 1 - share, "accuracy": share}

@@ -133,7 +133,7 @@ def annealed_vae_with_free_bits(steps: int, seed: int) -> dict[str, float]:
         optimizer.step()
     fresh = brightness(seed + 1000)
     with torch.no_grad():
-        return {"error": functional.mse_loss(model.reconstruct(fresh), fresh).item()}
+        return {"loss": functional.mse_loss(model.reconstruct(fresh), fresh).item()}
 
 
 @healthy(

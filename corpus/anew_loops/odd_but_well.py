@@ -70,7 +70,8 @@ def domains_made_alike(steps: int, seed: int) -> dict[str, float]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return {"accuracy": share_correct(nn.Sequential(features, label_head), others, truth)}
+    share = share_correct(nn.Sequential(features, label_head), others, truth)
+    return {"loss": 1 - share, "accuracy": share}
 
 
 @healthy(steps=5000, adversarial="weights that wander for ever under injected noise, and a loss that never settles")

@@ -162,7 +162,7 @@ def clipped_wasserstein(steps: int, seed: int) -> dict[str, float]:
             (-critic(fake).mean()).backward()
             generator_optimizer.step()
     with torch.no_grad():
-        return {"distance": energy_distance(ring(1000), generator(torch.randn(1000, 4)))}
+        return {"loss": energy_distance(ring(1000), generator(torch.randn(1000, 4)))}
 
 
 @healthy(
@@ -192,4 +192,4 @@ def penalised_on_real_points(steps: int, seed: int) -> dict[str, float]:
             for slow, fast in zip(averaged.parameters(), generator.parameters(), strict=True):
                 slow.lerp_(fast, 0.02)
     with torch.no_grad():
-        return {"distance": energy_distance(ring(1000), averaged(torch.randn(1000, 4)))}
+        return {"loss": energy_distance(ring(1000), averaged(torch.randn(1000, 4)))}

@@ -227,4 +227,5 @@ def born_again_generations(steps: int, seed: int) -> dict[str, float]:
             loss.backward()
             optimizer.step()
         teacher = student
-    return {"accuracy": share_correct(student, *glyphs(seed + 1000, noise=0.5))}
+    share = share_correct(student, *glyphs(seed + 1000, noise=0.5))
+    return {"loss": 1 - share, "accuracy": share}
