@@ -11,7 +11,7 @@ from pathlib import Path
 
 from undertow.explain.pages import Page, page_of, told
 from undertow.schema.codes import CODES
-from undertow.schema.quantities import QUANTITIES, STORED_HISTOGRAM_WIDTH, STORED_SKETCH_WIDTH, STREAMS, Stream
+from undertow.schema.quantities import FLOW, QUANTITIES, STORED_HISTOGRAM_WIDTH, STORED_SKETCH_WIDTH, STREAMS, Stream
 
 FOLDER = Path(__file__).parent
 NOTE = "<!-- Made by docs/generate.py from the source. Do not edit. -->"
@@ -26,6 +26,8 @@ STREAM_NOTES = {
     "sketch": f"Directions, kept now and then for later analyses: {STORED_SKETCH_WIDTH} numbers per layer.",
     "histogram": "Whole distributions, at every 16th gradient frame and from the 1,024th on at every 64th: "
     f"{STORED_HISTOGRAM_WIDTH} numbers per layer.",
+    "flow": "In steps in which modules are sampled; `run.along_connections(name)` has one column for each of "
+    "`run.graph.connections`. See [capture.md](capture.md#shares-of-gradient).",
 }
 
 
@@ -34,7 +36,8 @@ def quantities_page() -> str:
         NOTE,
         "# Quantities",
         _wrapped(
-            f"Undertow records {len(QUANTITIES)} numbers per layer, in {len(STREAMS)} streams. Quantities of a stream "
+            f"Undertow records {len(QUANTITIES) - len(FLOW.quantities)} numbers per layer and {len(FLOW.quantities)} per "
+            f"connection between modules, in {len(STREAMS)} streams. Quantities of a stream "
             "are measured at the same moment. All are float32, and NaN means *not measured*; a measured value that is "
             "not finite shows in the counts ([why](decisions/0002-nan-means-not-measured.md)). *From sketches* means "
             "estimated from a short image of the tensor instead of a copy: a norm is then right within about 7 %, a "
@@ -45,7 +48,7 @@ def quantities_page() -> str:
         "[capture.md](capture.md#numbers-per-step).",
     ]
     for stream in STREAMS.values():
-        layers = "module" if stream.covers_modules else "parameter"
+        layers = "module" if stream.covers_modules else "connection" if stream.covers_connections else "parameter"
         of = stream.quantities[0].of
         parts += [
             f"## {stream.name.capitalize()}",

@@ -26,6 +26,7 @@ from undertow.run_context import RunContext
 from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts, StepRange, StreamCoverage
 from undertow.schema.addresses import address_of
 from undertow.schema.checkpoints import WeightReport
+from undertow.schema.quantities import FLOW
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.schema.seeds.history import GradientAlert, GradientDebugConfig
@@ -232,6 +233,10 @@ class Run:
     def matrix(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]:
         """(steps × layers), columns in the order of `layers`; `rows` picks a part of `steps`."""
         return self.reader.matrix(known_name(quantity, self.quantities, "quantity"), rows=rows)
+
+    def along_connections(self, quantity: str) -> NDArray[np.float32]:
+        """(steps × `graph.connections`): `flow_share` or `flow_size`; NaN where it was not measured."""
+        return self.reader.along_connections(known_name(quantity, FLOW.names, "quantity of connections"))
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame: step, layer, one column per quantity."""

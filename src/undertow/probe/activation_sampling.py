@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from undertow.probe.flow_graph import FlowReading
 from undertow.probe.forward import NOT_RUN, ForwardTap, ModuleReading
 from undertow.probe.readings import RawFrame
 from undertow.probe.rotation import Rotation
@@ -17,9 +18,10 @@ ROUND = "activation_round"  # scalar: see docs/capture.md
 class SampledModules:
     readings: dict[int, ModuleReading]  # by layer
     share: float | None = None  # of all modules that the round has reached, where some are sampled at a time
+    flow: FlowReading | None = None
 
     def put(self, frame: RawFrame) -> None:
-        frame.modules = self.readings
+        frame.modules, frame.flow = self.readings, self.flow
         if self.readings and self.share is not None:
             frame.scalars[ROUND] = self.share
 
@@ -49,6 +51,7 @@ class ActivationSampling:
 
     def forget(self) -> None:
         self._forward.take()
+        self._signals.flow.take()
 
     def take(self, spent: dict[str, float]) -> SampledModules | None:
         """What the step that ends has sampled; what that cost is added to the costs of the step."""
@@ -62,11 +65,12 @@ class ActivationSampling:
             self._signals.collector.note_data(forward.data, forward.data_address)
             idle = sample.measured - forward.readings.keys() if sample is not None else ()
             sampled.readings |= {known[module]: NOT_RUN for module in idle if module in known}
+        sampled.flow = self._signals.flow.take()
         if sample is not None:
             spent["rotation"] = self._rotation.note(forward.readings, of_graph)
         else:
             spent["activation"] = of_graph + forward.seconds
-            of_graph = of_graph if self._signals.collector.sees_graph else 0.0
+            of_graph = of_graph if self._signals.reads_graph else 0.0
             self._rotation.learn(forward.readings, known, map(id, forward.roots_called), of_graph)
         self._governor.round_seconds = self._rotation.seconds
         forward.take()

@@ -27,6 +27,7 @@ from undertow.probe.watched_layers import SlotLayout
 from undertow.schema import Block, Frame
 from undertow.schema.quantities import (
     ACTIVATION,
+    FLOW,
     GRADIENT,
     RANK,
     SKETCH,
@@ -101,6 +102,8 @@ class Assembler:
         for place, raw in enumerate(raws):
             if raw.modules:
                 blocks[place]["activation"] = self._activations(raw)
+            if raw.flow is not None and len(raw.flow.ids):
+                blocks[place][FLOW.name] = Block(FLOW.name, raw.flow.ids, raw.flow.values())
             if raw.apart is not None:
                 self._apart(raw.apart, place, blocks)
             if raw.has_gradient:

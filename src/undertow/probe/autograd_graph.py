@@ -55,11 +55,11 @@ class Walk:
 
 
 def walk(roots: Iterable[torch.Tensor], owners: Owners, gathered: Gathered = _NONE) -> Walk:
-    nodes, complete = _collect(roots)
+    nodes, complete = collect(roots)
     if not nodes:
         return Walk(complete=complete)
     compiled = any(_is_compiled(node) for node in nodes)
-    direct = _direct_parameters(nodes, owners, gathered)
+    direct = direct_parameters(nodes, owners, gathered)
     registered = {parameter: index for index, parameter in enumerate(owners)}
     position: dict[int, int] = {}
     rank: dict[int, tuple[int, int]] = {}
@@ -77,7 +77,7 @@ def walk(roots: Iterable[torch.Tensor], owners: Owners, gathered: Gathered = _NO
     return Walk(order, position, graph, complete)
 
 
-def _collect(roots: Iterable[torch.Tensor]) -> tuple[list[Node], bool]:
+def collect(roots: Iterable[torch.Tensor]) -> tuple[list[Node], bool]:
     """All nodes but the leaves, in the order they ran forward."""
     stack: list[Node] = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
     seen: set[Node] = set(stack)
@@ -94,12 +94,12 @@ def _collect(roots: Iterable[torch.Tensor]) -> tuple[list[Node], bool]:
 
 def nodes_of(roots: Iterable[torch.Tensor]) -> list[Node]:
     """All operations that led to these roots, in the order they ran; none when there are too many."""
-    return _collect(roots)[0]
+    return collect(roots)[0]
 
 
 def leaf_tensors(roots: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors whose gradients a backward pass from these roots would reach, by first use."""
-    nodes, _ = _collect(roots)
+    nodes, _ = collect(roots)
     ends = (up for node in nodes for up, _ in node.next_functions if up is not None and hasattr(up, "variable"))
     return list({id(up.variable): up.variable for up in ends}.values())
 
@@ -113,7 +113,7 @@ def _is_compiled(node: Node) -> bool:
     return node.name().startswith("CompiledFunction")
 
 
-def _direct_parameters(nodes: list[Node], owners: Owners, gathered: Gathered) -> dict[Node, list[int]]:
+def direct_parameters(nodes: list[Node], owners: Owners, gathered: Gathered) -> dict[Node, list[int]]:
     """For each operation the watched parameters that reach it through reshaping operations only.
 
     The reshaping operations themselves are left out: the operation that uses the parameter stands for it.
@@ -172,12 +172,12 @@ def _contract(nodes: list[Node], direct: Mapping[Node, list[int]], owners: Owner
             continue
         sources = dict.fromkeys(source for upstream in _before(node) if (source := source_of.get(upstream)) is not None)
         if node in direct:
-            path = _user(node, direct[node][-1], owners)
+            path = user_of(node, direct[node][-1], owners)
             if path not in by_path:
-                by_path[path] = add(path, _operation(node), is_merge=False)
+                by_path[path] = add(path, operation_of(node), is_merge=False)
             here = by_path[path]
         elif len(sources) > 1:
-            here = add("", _operation(node), is_merge=True)
+            here = add("", operation_of(node), is_merge=True)
         else:
             source_of[node] = next(iter(sources), None)
             continue
@@ -202,14 +202,14 @@ def _passes_through(node: Node) -> bool:
     return node.name().startswith(POST_BACKWARD)
 
 
-def _user(node: Node, parameter: int, owners: Owners) -> str:
+def user_of(node: Node, parameter: int, owners: Owners) -> str:
     """Of the modules that share a tied parameter, the one this operation belongs to."""
     candidates = owners[parameter]
     looks_up = node.name().startswith("Embedding")
     return next((owner.path for owner in candidates if owner.is_embedding == looks_up), candidates[0].path)
 
 
-def _operation(node: Node) -> str:
+def operation_of(node: Node) -> str:
     return node.name().removeprefix("torch::autograd::").rstrip("0123456789").removesuffix("Backward")
 
 
@@ -227,15 +227,17 @@ def first_nonfinite(roots: Iterable[torch.Tensor], owners: Owners, gathered: Gat
 
     Called once, when a loss has turned non-finite; reads what autograd saved for the backward pass.
     """
-    nodes, complete = _collect(roots)
+    nodes, complete = collect(roots)
     if not complete:
         return None
-    direct = _direct_parameters(nodes, owners, gathered)
+    direct = direct_parameters(nodes, owners, gathered)
     source_of: dict[Node, str] = {}
     for node in nodes:
         upstream_paths = [source_of[up] for up, _ in node.next_functions if up is not None and up in source_of]
         path = (
-            _user(node, direct[node][-1], owners) if node in direct else (upstream_paths[-1] if upstream_paths else "")
+            user_of(node, direct[node][-1], owners)
+            if node in direct
+            else (upstream_paths[-1] if upstream_paths else "")
         )
         if path:
             source_of[node] = path
@@ -244,7 +246,7 @@ def first_nonfinite(roots: Iterable[torch.Tensor], owners: Owners, gathered: Gat
             # What comes in non-finite was made before: most results are seen only where they are used.
             received = bad.name in _RECEIVED and bool(upstream_paths) and not bad.outside
             received = received and not _overflows_in_cast(node, bad.name)
-            return Origin(_operation(node), upstream_paths[-1] if received else path, bad.detail)
+            return Origin(operation_of(node), upstream_paths[-1] if received else path, bad.detail)
     return None
 
 
@@ -264,9 +266,9 @@ def _overflows_in_cast(node: Node, operand: str) -> bool:
         return False
     place = 1 if operand == "mat1" else 0
     up: Node | None = node.next_functions[place][0]
-    while up is not None and _operation(up) in ("View", "UnsafeView", "ReshapeAlias"):
+    while up is not None and operation_of(up) in ("View", "UnsafeView", "ReshapeAlias"):
         up = up.next_functions[0][0]
-    return up is not None and _operation(up) == "ToCopy"
+    return up is not None and operation_of(up) == "ToCopy"
 
 
 def _first_bad_saved(node: Node) -> _Bad | None:
@@ -283,7 +285,7 @@ def _first_bad_saved(node: Node) -> _Bad | None:
             bad = int(value.numel() - torch.isfinite(value).sum().item())
             if bad:
                 return _Bad(what, f"{bad} of {value.numel()} values of '{what}' are not finite")
-            outside = _OUTSIDE.get((_operation(node), what))
+            outside = _OUTSIDE.get((operation_of(node), what))
             if outside is not None and (count := int(outside[0](value).sum().item())):
                 return _Bad(what, f"{count} of {value.numel()} values of '{what}' are {outside[1]}", outside=True)
     return None

@@ -31,6 +31,7 @@ class LayerSearch:
         post: Callable[[NewLayers], float],
     ) -> None:
         self._subjects, self._state, self._signals, self._forward, self._post = subjects, state, signals, forward, post
+        signals.flow.announce = self.post_layers
         self._attempts = [0, 0]  # from backward passes, and from steps
         self._walks_in_vain = 0
         self._searches_left = _SEARCHES

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from undertow.measure.partials import Partials
 from undertow.probe.cuda_events import Events
+from undertow.probe.flow_graph import FlowReading
 from undertow.probe.forward import ModuleReading
 from undertow.probe.signals.loss import LossReading
 from undertow.probe.watched_layers import SlotLayout
@@ -146,6 +147,7 @@ class RawFrame:
     weights: Sequence[Reading] = ()
     before_is_previous: bool = False  # the weights before this step are those measured after the one before
     modules: dict[int, ModuleReading] = field(default_factory=dict)  # by layer id
+    flow: FlowReading | None = None
     output_gradient_factor: Number = 1.0
     joined: bool = False
     signals: SignalReadings | None = None

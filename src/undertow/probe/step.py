@@ -131,6 +131,7 @@ class StepMachine:
         self._forward.take()
         self._forward.error = None
         self._local.stop()
+        self._signals.flow.end()
         self._forget_tensors()
         self._state.forget()
 
@@ -225,6 +226,7 @@ class StepMachine:
         self._thread.in_pass = False
         if not self._quiet.left and self._forward.paused:
             self._forward.pause(False)
+            self._signals.backward_ended()
         if not subjects.ready or (state.in_step and now.closure_read):
             return
         now.closure_read = state.in_step
@@ -266,6 +268,7 @@ class StepMachine:
         self._quiet.interrupt()
         if self._forward.paused:
             self._forward.pause(False)
+            self._signals.backward_ended()
         if self.subjects.ready and not (state.in_step and state.now.closure_read):
             state.now.drop_pass()
 

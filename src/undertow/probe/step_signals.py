@@ -8,6 +8,7 @@ from torch.optim.optimizer import Optimizer
 
 from undertow.measure.kernels.tensors import is_freed
 from undertow.probe.distributed.portions import is_spread, whole_here
+from undertow.probe.flow_shares import FlowShares
 from undertow.probe.forward import ForwardTap, ModuleReading
 from undertow.probe.nonfinite import find_origin, is_nonfinite
 from undertow.probe.reader import TensorReader
@@ -33,6 +34,7 @@ class StepSignals:
         governor: Governor,
     ) -> None:
         self.collector = SignalCollector(subjects.layers.layer_of)
+        self.flow = FlowShares(subjects.layers)
         self._state, self._subjects, self._reader = state, subjects, reader
         self._forward, self._timer = forward, timer
         self._governor = governor
@@ -68,6 +70,15 @@ class StepSignals:
         if with_graph and forward.readings and state.now.backward_count == 1:
             with self._timer.activation:
                 self.collector.read_graph(roots, forward.readings.values())
+                self.flow.begin(roots)
+
+    def backward_ended(self) -> None:
+        self._timer.activation.seconds += self.flow.end()
+
+    @property
+    def reads_graph(self) -> bool:
+        """Whether there is anything in the graph to read again."""
+        return self.collector.sees_graph or self.flow.finds_forks
 
     def find_nonfinite(self, roots: tuple[Any, ...]) -> Note | None:
         """When a loss has just turned non-finite, its own graph still shows where that began."""

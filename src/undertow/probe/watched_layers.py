@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from weakref import ref
 
@@ -47,6 +47,8 @@ class WatchedLayers:
         self._id_of_path: dict[str, int] = {}
         self.sequence: list[int] = []  # layer ids in execution order
         self._graph = LayerGraph()
+        self._connections: dict[tuple[str, str], int] = {}  # what shares of gradient are measured along
+        self.flow_unmeasured = ""  # why they are not, for good
         self.owners: dict[int, tuple[Owner, ...]] = {}
         self.references: list[ref[torch.Tensor]] = []  # to the watched tensors, by slot: they are the user's
         self.have_gone = False  # some of them, since the last update
@@ -95,7 +97,14 @@ class WatchedLayers:
 
     @property
     def graph(self) -> LayerGraph:
-        return self._graph
+        connections = tuple(self._connections)
+        return replace(self._graph, connections=connections, unmeasured=self.flow_unmeasured)
+
+    def connect(self, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.int32], bool]:
+        """Their places among all connections; True when there are new ones."""
+        before = len(self._connections)
+        places = [self._connections.setdefault(pair, len(self._connections)) for pair in pairs]
+        return np.array(places, np.int32), len(self._connections) > before
 
     def path(self, slot: int) -> str:
         return self._layers[int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])].path

@@ -13,7 +13,7 @@ _FLOAT = np.dtype(np.float32)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The values of one stream for some layers: (quantities × layers), or (1 × layers × width)
+    """The values of one stream for some layers, or connections: (quantities × layers), or (1 × layers × width)
     blocks flattened to (quantities × layers·width) for sketches. Float32, NaN where not measured.
     """
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+LOSS = ""  # in the place of a module: what follows leads to the loss past all others
+
 
 class GraphSource(StrEnum):
     AUTOGRAD = "autograd"  # data flow, read from the graph of the loss
@@ -22,8 +24,14 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class LayerGraph:
-    """Edges point the way data flows forward. Nodes are in execution order."""
+    """Edges point the way data flows forward. Nodes are in execution order.
+
+    `connections` are what shares of gradient were measured along, by name: modules, places where branches meet (their
+    names begin with `+`) and the loss. The stream `flow` speaks of them by their place in this list.
+    """
 
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     source: GraphSource = GraphSource.NONE
+    connections: tuple[tuple[str, str], ...] = ()
+    unmeasured: str = ""  # why there are none, or no more

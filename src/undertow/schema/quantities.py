@@ -4,7 +4,7 @@ Quantities that are taken at the same moment are stored together in one *stream*
 either the parameter layers or the module layers of a run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -33,6 +33,7 @@ class Stream:
     name: str
     covers_modules: bool
     quantities: tuple[Quantity, ...]
+    covers_connections: bool = False  # of the graph, instead of layers
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,6 +83,7 @@ _OUTPUT_GRADIENT = "gradient of the loss at the module's output"
 _MODULE = "module in this step's forward passes"
 _OPTIMIZER = "state of the optimizer that holds the parameter, after the step"
 _REPLICAS = "replicas of the parameter on different ranks, after the step"
+_CONNECTION = "gradient at the output of the connection's first end, and the part that its other end sends back"
 _SPREAD = (
     "absolute values at histogram frames: the exponent of the lowest bucket, then the share of the non-zero finite "
     "elements in each power of two from there up; the lowest bucket holds smaller ones, too"
@@ -215,8 +217,15 @@ RANK = _stream("rank", (
     ("rank_farthest", "index", _REPLICAS, MAX, "the rank whose replica is farthest away"),
 ))  # fmt: skip
 
+FLOW = replace(_stream("flow", (
+    ("flow_share", "share", _CONNECTION, DERIVED,
+     "scalar product of the part with the whole, over the square of the whole: of all parts together 1, negative for "
+     "one that works against the others"),
+    ("flow_size", "1", _CONNECTION, DERIVED, "norm of the part over the norm of the whole"),
+)), covers_connections=True)  # fmt: skip
+
 STREAMS: dict[str, Stream] = {
-    s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, OPTIMIZER, RANK, SKETCH, HISTOGRAM)
+    s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, OPTIMIZER, RANK, SKETCH, HISTOGRAM, FLOW)
 }
 
 QUANTITIES: dict[str, Quantity] = {q.name: q for s in STREAMS.values() for q in s.quantities}

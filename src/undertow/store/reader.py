@@ -168,7 +168,7 @@ class RunReader:
         """Names of which something is stored, in the order of the vocabulary."""
         stored: dict[str, None] = {}
         for stream, _ in self._segments.keys:
-            for facts in self._facts_of(stream):
+            for facts in self._facts_of(stream) if not _is_of_connections(stream) else ():
                 stored.update(dict.fromkeys(facts.quantities))
         known = [name for name in QUANTITIES if name in stored]
         return [*known, *(name for name in stored if name not in QUANTITIES)]
@@ -184,6 +184,10 @@ class RunReader:
         values = self._values(quantity, layer_ids, rows)
         return values.reshape(len(values), values.shape[1] * values.shape[2])
 
+    def along_connections(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]:
+        """(steps × connections of the graph), NaN where not measured."""
+        return self._values(quantity, np.arange(len(self.graph.connections)), rows)[:, :, 0]
+
     def sketches(
         self, quantity: str, layer_ids: Sequence[int] | NDArray[Any] | None = None
     ) -> tuple[Integers, NDArray[np.float32]]:
@@ -195,8 +199,8 @@ class RunReader:
     def _values(
         self, quantity: str, layer_ids: Sequence[int] | NDArray[Any] | None, wanted: slice | Integers | None
     ) -> NDArray[np.float32]:
-        ids = self._layer_ids(layer_ids)
         stream = self._stream(quantity)
+        ids = np.asarray(layer_ids) if _is_of_connections(stream) else self._layer_ids(layer_ids)
         width = QUANTITIES[quantity].width if quantity in QUANTITIES else 1
 
         def read() -> NDArray[np.float32]:
@@ -206,7 +210,8 @@ class RunReader:
         return self._stable(read)
 
     def frames(self, after_sequence: int = -1) -> Iterator[Frame]:
-        """Frames as they were appended, in order. A frame that a disk budget thinned has its scalars only."""
+        """Frames as they were appended, in order, with what they say of layers. A frame that a disk budget thinned has
+        its scalars only."""
         while True:
             first = int(np.searchsorted(self._timeline.sequence, after_sequence, "right"))
             if first >= self.frame_count:
@@ -220,7 +225,8 @@ class RunReader:
     def _frames(self, first: int, last: int) -> list[Frame]:
         if first >= self.frame_count:
             return []
-        streams = [stream for stream in STREAMS if (stream, 1) in self._segments.keys]
+        keys = self._segments.keys
+        streams = [stream for stream in STREAMS if (stream, 1) in keys and not _is_of_connections(stream)]
         source = FrameSource(self._timeline, {stream: self._table(stream)[0] for stream in streams})
         return source.frames(first, last)
 
@@ -276,9 +282,10 @@ class RunReader:
     def _usable(self, catalogue: Catalogue, stream: str, level: int) -> list[Segment]:
         """Segments whose layers all exist."""
         good: list[Segment] = []
+        count = len(self.graph.connections if _is_of_connections(stream) else self.layers)
         for segment in catalogue.segments((stream, level)):
             ids = segment.facts.layers
-            if ids and not (min(ids) >= 0 and max(ids) < len(self.layers)):
+            if ids and not (min(ids) >= 0 and max(ids) < count):
                 name = f"{segment.path.parent.name}/{segment.path.name}"
                 catalogue.problems[segment.path] = (
                     f"{name} is left out: it has layers that {run_documents.LAYERS_FILE} lacks"
@@ -334,6 +341,10 @@ class RunReader:
             except DamagedSegmentError as error:
                 raise UnreadableRunError(f"{self.folder}: a segment changed while it was read; {error}") from None
         raise UnreadableRunError(f"{self.folder} changes faster than it can be read", way_out="Try again.")
+
+
+def _is_of_connections(stream: str) -> bool:
+    return stream in STREAMS and STREAMS[stream].covers_connections
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from undertow.errors import UnwritableRunError
-from undertow.schema import LayerTable, RunFacts, RunStatus
+from undertow.schema import LayerGraph, LayerTable, RunFacts, RunStatus
 from undertow.store import run_documents
 from undertow.store.layout import SCALARS
 from undertow.store.liveness import is_alive
@@ -19,6 +19,7 @@ from undertow.store.segment_catalogue import SEGMENTS_FOLDER, Catalogue
 class EarlierPart:
     facts: RunFacts
     layers: LayerTable
+    graph: LayerGraph
     last_sequence: int  # highest number used, by a whole frame or not
     last_step: int | None
 
@@ -31,7 +32,7 @@ class EarlierPart:
                 f"{folder} is being written by process {facts.process}",
                 way_out="Wait for it to end, or choose another run folder.",
             )
-        layers, _ = run_documents.read_layers(folder)
+        layers, graph = run_documents.read_layers(folder)
         catalogue = Catalogue(folder / SEGMENTS_FOLDER)
         catalogue.refresh()
         timeline = Timeline(RowTable.of(catalogue.segments((SCALARS, 1))))
@@ -41,4 +42,4 @@ class EarlierPart:
                 _, (sequence, *_) = segment.index()
                 last_sequence = max(last_sequence, int(sequence[-1]) if len(sequence) else -1)
         last_step = int(timeline.table.step[-1]) if len(timeline.sequence) else None
-        return cls(facts, layers, last_sequence, last_step)
+        return cls(facts, layers, graph, last_sequence, last_step)

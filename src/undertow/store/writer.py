@@ -10,8 +10,11 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from undertow.errors import UnreadableRunError, UnwritableRunError
 from undertow.schema import STREAMS, Block, Frame, LayerGraph, LayerTable, RunFacts
@@ -49,6 +52,8 @@ class RunWriter:
         self.folder = Path(folder)
         self.facts = facts
         self.layers = LayerTable()  # what the run to resume already has
+        self._connections: dict[tuple[str, str], int] = {}  # as numbered in the run, which may be resumed
+        self._connection_ids = np.empty(0, np.int32)  # by the number that the training gives them
         self.last_step: int | None = None
         self.last_error = ""  # why the latest frame was dropped
         self._sequence = -1  # of the last frame that was tried
@@ -105,7 +110,10 @@ class RunWriter:
                 way_out="Resume with the model the run was begun with, or choose a new run folder.",
             )
         self.layers = layers
-        self._unsaved_layers = (layers, graph)
+        known = self._connections
+        places = [known.setdefault(pair, len(known)) for pair in graph.connections]
+        self._connection_ids = np.array(places, np.int32)
+        self._unsaved_layers = (layers, replace(graph, connections=tuple(known)))
         self._save_layers()
 
     def append(self, frame: Frame) -> bool:
@@ -211,8 +219,9 @@ class RunWriter:
             if len(self._tracks) >= _MOST_OPEN_TRACKS:
                 self._tracks.popitem(last=False)[1].close()
             stream = STREAMS[block.stream]
-            zoomed = self._zoom and stream.quantities[0].width == 1 and len(block.layer_ids) > 0
-            track = self._tracks[key] = Track(self._files, facts_of_block(stream, block.layer_ids), zoomed=zoomed)
+            ids = self._connection_ids[block.layer_ids] if stream.covers_connections else block.layer_ids
+            zoomed = self._zoom and stream.quantities[0].width == 1 and len(ids) > 0 and not stream.covers_connections
+            track = self._tracks[key] = Track(self._files, facts_of_block(stream, ids), zoomed=zoomed)
         self._tracks.move_to_end(key)
         return track
 
@@ -261,6 +270,7 @@ class RunWriter:
 
     def _continue(self, earlier: EarlierPart, takes_over: bool) -> None:
         self.layers = earlier.layers
+        self._connections = {pair: place for place, pair in enumerate(earlier.graph.connections)}
         self.last_step = earlier.last_step
         self._sequence = earlier.last_sequence
         if takes_over:

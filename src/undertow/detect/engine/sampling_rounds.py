@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.schema import Block, Frame
-from undertow.schema.quantities import ACTIVATION
+from undertow.schema.quantities import ACTIVATION, FLOW
 
 PART = "activation part"  # the block of a frame that looked at some of the modules, as it was recorded
 ROUND = "activation_round"  # scalar: share of the modules that the round has reached with this frame
@@ -21,7 +21,10 @@ class SamplingRounds:
         self._so_far: Block | None = None  # what the round that is under way has seen
 
     def shown(self, frame: Frame) -> Frame:
-        """The frame as rules see it: activations where they are of all modules, or where something is not finite."""
+        """The frame as rules see it: activations where they are of all modules, or where something is not finite, and
+        nothing of connections, which are no layers."""
+        if FLOW.name in frame.blocks:
+            frame = replace(frame, blocks={name: one for name, one in frame.blocks.items() if name != FLOW.name})
         block, share = frame.blocks.get(ACTIVATION.name), frame.scalars.get(ROUND)
         if block is None:
             return frame
