@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from undertow.analyze.run_series import NewestSteps
 from undertow.components.alerts import alerts_of_run
+from undertow.components.enhanced_analyzer import EnhancedGradientAnalyzer
 from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.components.run_weights import weights_of_run
 from undertow.detect.engine import Engine
@@ -27,8 +28,8 @@ from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts
 from undertow.schema.addresses import address_of
 from undertow.schema.checkpoints import WeightReport
 from undertow.schema.quantities import FLOW
-from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
-from undertow.schema.seeds.flow_records import GradientFlowVisualization
+from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
+from undertow.schema.seeds.flow_records import GradientFlowVisualization, GradientVisualizationConfig
 from undertow.schema.seeds.history import GradientAlert, GradientDebugConfig
 from undertow.settings import Settings
 from undertow.store.latest import LATEST
@@ -238,6 +239,10 @@ class Run:
         """(steps × `graph.connections`): `flow_share` or `flow_size`; NaN where it was not measured."""
         return self.reader.along_connections(known_name(quantity, FLOW.names, "quantity of connections"))
 
+    def newest_along_connections(self, quantity: str, count: int, first: int = 0) -> NDArray[np.float32]:
+        """The newest `count` samples of it, (samples × `graph.connections`), from place `first` of `steps` on."""
+        return self.reader.newest_along_connections(quantity, count, first)
+
     def to_pandas(self) -> Any:
         """A pandas DataFrame: step, layer, one column per quantity."""
         from undertow.store.exports import to_pandas
@@ -252,25 +257,46 @@ class Run:
 
     # -- the analyses of the original, from this run -------------------------------------------------------
 
-    def flow(self, last: int | None = None, *, findings: Sequence[Finding] | None = None) -> GradientFlowVisualization:
-        """How gradients flow through the executed model: gains, bottlenecks, regions, paths.
+    def flow(
+        self,
+        config: GradientVisualizationConfig | None = None,
+        *,
+        last: int | None = None,
+        findings: Sequence[Finding] | None = None,
+    ) -> GradientFlowVisualization:
+        """How gradients flow through the executed model: shares, gains, bottlenecks, regions, paths.
 
         `last` looks at that many of the newest recorded steps only. What is called vanishing, exploding or dead is what
         `diagnose()` found, or the `findings` given.
         """
         numbers = self if last is None else NewestSteps(self, last)
-        return flow_of_run(numbers, self.findings if findings is None else findings)
+        return flow_of_run(numbers, self.findings if findings is None else findings, config)
 
     def dynamics(
-        self, last: int | None = None, *, findings: Sequence[Finding] | None = None
+        self,
+        depth: AnalysisDepth | str = AnalysisDepth.STANDARD,
+        window: int = 100,
+        threshold: float = 0.8,
+        *,
+        last: int | None = None,
+        findings: Sequence[Finding] | None = None,
     ) -> EnhancedLayerGradientAnalysis:
         """Every layer and the network over time: health, convergence, phase, stability, priorities.
 
-        `last` looks at the gradients of that many of the newest recorded steps only, and at the whole loss. Health,
-        plateau, overfitting and advice are those of `diagnose()`, or of the `findings` given.
+        `depth`, `window` and `threshold` are those of `EnhancedGradientAnalyzer`. `last` looks at the gradients of that
+        many of the newest recorded steps only, and at the whole loss. Health, plateau, overfitting and advice are those
+        of `diagnose()`, or of the `findings` given.
         """
         numbers = self if last is None else NewestSteps(self, last)
-        return dynamics_of_run(numbers, self.findings if findings is None else findings, whole=self)
+        settings = EnhancedGradientAnalyzer(depth, window, threshold)  # which checks them
+        return dynamics_of_run(
+            numbers,
+            self.findings if findings is None else findings,
+            depth=settings.analysis_depth,
+            window=settings.convergence_window,
+            threshold=settings.stability_threshold,
+            whole=self,
+        )
 
     def alerts(
         self,

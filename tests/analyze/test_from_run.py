@@ -30,6 +30,7 @@ class Recording:
     graph: LayerGraph = field(default_factory=LayerGraph)
     matrices: dict[str, np.ndarray] = field(default_factory=dict)
     series: dict[str, np.ndarray] = field(default_factory=dict)
+    along: dict[str, np.ndarray] = field(default_factory=dict)  # connections
 
     @property
     def quantities(self) -> Sequence[str]:
@@ -41,6 +42,9 @@ class Recording:
 
     def matrix(self, quantity: str, rows: slice | None = None) -> np.ndarray:
         return self.matrices[quantity].astype(np.float32)[rows or slice(None)]
+
+    def newest_along_connections(self, quantity: str, count: int, first: int = 0) -> np.ndarray:
+        return self.along[quantity].astype(np.float32)[first:][-count:]
 
     def scalars(self, name: str) -> np.ndarray:
         return self.series[name]

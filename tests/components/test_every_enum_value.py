@@ -206,6 +206,7 @@ CASES: dict[str, dict[str, Callable[[], Any]]] = {
         "Bottleneck": lambda: node({"x": TENTH, "y": TENTH, "z": ONE}, CHAIN3, "y"),
         "Amplifier": lambda: node({"x": ONE, "y": ONE, "z": TENTH}, CHAIN3, "y"),
         "Dead": lambda: node({"x": ONE, "y": ZERO, "z": ONE}, CHAIN3, "y"),
+        "NonFinite": lambda: node({"x": ONE, "y": [*ONE[:-1], float("nan")], "z": ONE}, CHAIN3, "y"),
     },
     "EdgeType": {
         "Strong": lambda: edge(ONE, ONE),

@@ -126,14 +126,58 @@ def test_edge_types() -> None:
     assert (steady.flow_strength, steady.flow_consistency) == (0.5, 1.0)
 
 
+BRANCHES = [("in", "l"), ("in", "r"), ("l", "out"), ("r", "out")]
+
+
+def test_norms_do_not_tell_branches_apart() -> None:
+    """The larger branch of the norms need not be the one that the gradient at the input comes from."""
+    series = {"in": [1.0] * 5, "l": [3.0] * 5, "r": [1e-4] * 5, "out": [1.0] * 5}
+    result = flow(series, BRANCHES)
+    assert result.critical_paths == []
+    assert "norms do not tell" in result.unavailable["critical_paths"]
+    nodes = {node.layer_name: node for node in result.flow_network.nodes}
+    assert (nodes["in"].node_type, nodes["in"].gain) == ("Source", None)
+    assert [nodes[name].flow_share for name in ("in", "l", "r", "out")] == [1.0, None, None, None]
+    assert all("norms do not tell" in nodes[name].unavailable["flow_share"] for name in ("l", "r", "out"))
+    edges = {(edge.from_layer, edge.to_layer): edge for edge in result.flow_network.edges}
+    assert edges["in", "l"].flow_share is edges["in", "l"].flow_strength is edges["in", "l"].edge_type is None
+    assert edges["l", "out"].flow_share == 1
+    assert edges["l", "out"].flow_strength == 3
+    assert result.flow_network.network_metrics.loss_to_input_gain is None
+
+
 def test_paths_share_the_flow() -> None:
     series = {"in": [1.0] * 5, "l": [3.0] * 5, "r": [1.0] * 5, "out": [1.0] * 5}
-    result = flow(series, [("in", "l"), ("in", "r"), ("l", "out"), ("r", "out")])
-    gains = [path.total_flow_strength for path in result.critical_paths]
-    assert gains == pytest.approx([1, 1])
-    assert sum(path.criticality_score for path in result.critical_paths) == pytest.approx(1)
-    assert result.critical_paths[0].weakest_edge == ("in", "l")
-    assert result.critical_paths[0].optimization_potential == pytest.approx(1 - 1 / 3)
+    shares = {("in", "l"): 0.2, ("in", "r"): 0.8}
+    result = GradientFlowVisualizer().generate_visualization(series, graph=BRANCHES, shares=shares)
+    assert [path.layers for path in result.critical_paths] == [["in", "r", "out"], ["in", "l", "out"]]
+    assert [path.criticality_score for path in result.critical_paths] == pytest.approx([0.8, 0.2])
+    assert [node.flow_share for node in result.flow_network.nodes] == pytest.approx([1.0, 0.2, 0.8, 1.0])
+    assert result.unavailable == {}
+    with pytest.raises(InputError, match="no edge of the graph"):
+        GradientFlowVisualizer().generate_visualization(series, graph=BRANCHES, shares={("in", "out"): 1.0})
+
+
+def test_a_branch_against_the_others_carries_less_than_nothing() -> None:
+    series = {name: [1.0] * 5 for name in ("in", "l", "r", "out")}
+    shares = {("in", "l"): 1.5, ("in", "r"): -0.5}
+    paths = GradientFlowVisualizer().generate_visualization(series, graph=BRANCHES, shares=shares).critical_paths
+    assert [path.criticality_score for path in paths] == [1.5, -0.5]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0])
+def test_what_was_not_measured_is_no_gain_of_one(bad: float) -> None:
+    """A layer of NaN in the middle, or exact zeros at the end: nothing is known of what crosses it."""
+    middle = {"a": [1.0] * 5, "b": [1.0 if bad == 0 else bad] * 5, "c": [1.0 if bad else 0.0] * 5}
+    result = flow(middle, CHAIN)
+    nodes = {node.layer_name: node for node in result.flow_network.nodes}
+    assert nodes["c" if bad == 0 else "b"].node_type == ("Dead" if bad == 0 else "NonFinite")
+    metrics = result.flow_network.network_metrics
+    assert metrics.loss_to_input_gain is metrics.information_propagation_speed is None
+    assert "no gain" in metrics.unavailable["loss_to_input_gain"]
+    (path,) = result.critical_paths
+    assert (path.layers, path.criticality_score, path.total_flow_strength) == (["a", "b", "c"], 1.0, None)
+    assert "total_flow_strength" in path.unavailable
 
 
 def test_gains_that_multiply_beyond_all_numbers() -> None:
@@ -142,7 +186,7 @@ def test_gains_that_multiply_beyond_all_numbers() -> None:
     growing = {name: [10.0 ** (300 - 15 * place)] * 3 for place, name in enumerate(names)}
     (path,) = flow(growing, chain).critical_paths
     assert math.isfinite(path.total_flow_strength)
-    shrinking = {name: [0.0] * 3 for name in names[:-1]} | {names[-1]: [1.0] * 3}
+    shrinking = {name: [10.0 ** (-300 + 15 * place)] * 3 for place, name in enumerate(names)}
     (path,) = flow(shrinking, chain).critical_paths
     assert 0 <= path.total_flow_strength <= 1.1e-12
 

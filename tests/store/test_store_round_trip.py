@@ -17,6 +17,7 @@ from undertow.schema import QUANTITIES, STREAMS, Block, Frame
 from undertow.store.reader import RunReader
 
 LAYERS = 5
+LAYER_STREAMS = sorted(name for name, stream in STREAMS.items() if not stream.covers_connections)
 
 
 @st.composite
@@ -37,7 +38,7 @@ def frame_lists(draw: st.DrawFn) -> list[Frame]:
     sequence = step = 0
     names = st.sampled_from(["loss", "lr", "step", "time", "sequence", "значение", "", "a b", "0"])
     for _ in range(draw(st.integers(0, 12))):
-        streams = draw(st.sets(st.sampled_from(sorted(STREAMS)), max_size=3))
+        streams = draw(st.sets(st.sampled_from(LAYER_STREAMS), max_size=3))
         scalars = draw(st.dictionaries(names, st.floats(), max_size=4))
         time = draw(st.floats(allow_nan=False))
         frames.append(Frame(sequence, step, time, scalars, {name: draw(blocks(name)) for name in sorted(streams)}))

@@ -1,12 +1,17 @@
-"""Which ways the gradient takes from the loss to the inputs, and how much of it each carries."""
+"""Which ways the gradient takes from the loss to the inputs, and how much of it each carries.
+
+A way carries the product of the shares along it, times the part of all gradient that its first layer has. Over all ways
+that makes 1. A share is negative where a branch works against the others; so is what a way through it carries.
+"""
 
 import heapq
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from undertow.analyze.gains import BLOCKED_GAIN
+from undertow.analyze.gradient_shares import Edge, GradientShares
 from undertow.analyze.series import Floats
 from undertow.analyze.topology import Topology
 
@@ -14,76 +19,67 @@ from undertow.analyze.topology import Topology
 @dataclass(frozen=True, slots=True)
 class Path:
     nodes: tuple[int, ...]  # first executed first
-    log_gain: float  # sum of ln gain along the edges
-    share: float  # of the gain of all paths together
-    weakest: tuple[int, int] | None
-    worst_log_gain: float
+    share: float  # of all gradient from the loss to the inputs
+
+    @property
+    def edges(self) -> list[Edge]:
+        return list(itertools.pairwise(self.nodes))
 
 
-@dataclass(frozen=True, slots=True)
-class FlowShares:
-    """Share of all loss-to-input gain that passes through each node (1 for a chain), and its total (ln)."""
-
-    node: Floats
-    log_total: float
-
-
-def log_gains(topology: Topology, gain: Floats) -> dict[tuple[int, int], float]:
-    """ln gain per edge; what is blocked gets the smallest gain told from zero, what is unknown passes unchanged."""
-    floor = np.log(BLOCKED_GAIN)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.maximum(np.log(gain), floor)
-    return {edge: 0.0 if np.isnan(value) else float(value) for edge, value in zip(topology.edges, values)}
+def source_shares(topology: Topology, strength: Floats) -> dict[int, float]:
+    """Of the layers that nothing feeds: squared gradient norm over that of all of them. Empty where one is unknown."""
+    sources = [node for node in topology.order if topology.feeds[node] and not topology.fed_by[node]]
+    if len(sources) == 1:
+        return {sources[0]: 1.0}
+    known = strength[sources]
+    if not len(known) or not np.isfinite(known).all() or not known.max() > 0:
+        return {}
+    parts = np.square(known / known.max())
+    return dict(zip(sources, (parts / parts.sum()).tolist()))
 
 
-def flow_shares(topology: Topology, weights: dict[tuple[int, int], float]) -> FlowShares:
-    """Two sweeps over the graph: gain of all ways down to a node, times that of all ways up from it."""
-    count = len(topology.names)
-    down, up = np.full(count, -np.inf), np.full(count, -np.inf)
+def passing_shares(topology: Topology, shares: GradientShares, sources: Mapping[int, float]) -> Floats:
+    """The share of all gradient that passes through each layer; NaN where something before it is not known."""
+    passing = np.full(len(topology.names), np.nan)
     for node in topology.order:
         before = topology.fed_by[node]
-        down[node] = _log_sum([down[other] + weights[other, node] for other in before]) if before else 0.0
-    for node in reversed(topology.order):
-        after = topology.feeds[node]
-        up[node] = _log_sum([up[other] + weights[node, other] for other in after]) if after else 0.0
-    connected = [n for n in range(count) if topology.feeds[n] or topology.fed_by[n]]
-    total = _log_sum([up[node] for node in connected if not topology.fed_by[node]])
-    share = np.exp(np.minimum(0.0, down + up - total)) if connected else np.full(count, np.nan)
-    alone = np.ones(count, bool)
-    alone[connected] = False
-    share[alone] = np.nan
-    return FlowShares(share, total)
+        if before:
+            passing[node] = sum(passing[other] * shares.edges.get((other, node), np.nan) for other in before)
+        elif node in sources:
+            passing[node] = sources[node]
+    return passing
 
 
-def strongest_paths(topology: Topology, weights: dict[tuple[int, int], float], count: int = 3) -> list[Path]:
-    """The paths with the largest product of gains, by dynamic programming over the order of execution."""
-    total = flow_shares(topology, weights).log_total
-    best: dict[int, list[tuple[float, int, int]]] = {}  # ln gain, the node before, its rank there
+def strongest_paths(
+    topology: Topology, shares: GradientShares, sources: Mapping[int, float], count: int = 3
+) -> list[Path]:
+    """Those that carry most, by dynamic programming over the order of execution; none over edges without a share."""
+    best: dict[int, list[tuple[float, int, int]]] = {}  # share so far, the node before, its rank there
     for node in topology.order:
         candidates = [
-            (value + weights[other, node], other, rank)
+            (value * shares.edges[other, node], other, rank)
             for other in topology.fed_by[node]
+            if (other, node) in shares.edges
             for rank, (value, _, _) in enumerate(best[other])
-        ] or [(0.0, -1, 0)]
-        best[node] = heapq.nsmallest(count, candidates, key=lambda item: (-item[0], item[1:]))
+        ]
+        if node in sources:
+            candidates.append((sources[node], -1, 0))
+        best[node] = heapq.nsmallest(count, candidates, key=_largest_first)
     ends = [
-        (value, node, rank)
+        (value * shares.to_loss.get(node, 0.0), node, rank)
         for node in topology.order
-        if not topology.feeds[node] and topology.fed_by[node]
+        if topology.fed_by[node]
         for rank, (value, _, _) in enumerate(best[node])
     ]
-    chosen = heapq.nsmallest(count, ends, key=lambda item: (-item[0], item[1:]))
     paths: list[Path] = []
-    for value, node, rank in chosen:
+    for value, node, rank in heapq.nsmallest(count, [end for end in ends if end[0]], key=_largest_first):
         nodes = [node]
         while (before := best[nodes[0]][rank])[1] >= 0:
             nodes.insert(0, before[1])
             rank = before[2]
-        weakest = min(itertools.pairwise(nodes), key=lambda step: weights[step])
-        share = float(np.exp(min(0.0, value - total)))
-        paths.append(Path(tuple(nodes), value, share, weakest, weights[weakest]))
+        paths.append(Path(tuple(nodes), value))
     return paths
 
 
-def _log_sum(values: list[float]) -> float:
-    return float(np.logaddexp.reduce(values)) if values else -np.inf
+def _largest_first(item: tuple[float, int, int]) -> tuple[float, int, int]:
+    return -abs(item[0]), item[1], item[2]

@@ -8,12 +8,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.gradient_shares import GradientShares, measured_shares, shares_by_structure
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology, topology_of
 from undertow.schema import GraphSource, Layer, LayerGraph, LayerTable
-from undertow.schema.quantities import STORED_SKETCH_WIDTH, GradientState
+from undertow.schema.quantities import FLOW, STORED_SKETCH_WIDTH, GradientState
 
 VALIDATION_NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "val/loss", "eval/loss")
+NOT_SAMPLED = "no step in which what its users send back was measured, finite and not zero"
 MOST_SKETCH_NUMBERS = 1 << 25
 _NUMBERS_AT_ONCE = 1 << 20  # of a matrix: 4 MB, however long a run is and however many layers it has
 
@@ -32,6 +34,7 @@ class RunNumbers(Protocol):
     @property
     def scalar_names(self) -> Sequence[str]: ...
     def matrix(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]: ...
+    def newest_along_connections(self, quantity: str, count: int, first: int = 0) -> NDArray[np.float32]: ...
     def scalars(self, name: str) -> NDArray[np.float64]: ...
 
 
@@ -51,6 +54,9 @@ class NewestSteps:
     def matrix(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]:
         own = range(self._rows.start, self._rows.stop)[rows or slice(None)]
         return self._run.matrix(quantity, slice(own.start, own.stop))
+
+    def newest_along_connections(self, quantity: str, count: int, first: int = 0) -> NDArray[np.float32]:
+        return self._run.newest_along_connections(quantity, count, self._rows.start + first)
 
     def scalars(self, name: str) -> NDArray[np.float64]:
         return self._run.scalars(name)[self._rows]
@@ -135,40 +141,63 @@ def module_network(
     paths = [node.path for node in run.graph.nodes if node.path and not node.is_merge]
     if run.graph.source is GraphSource.NONE or not paths:
         return None, None
-    table = _output_gradients(run, paths)
-    if table is None:
-        table = _parameter_gradients(paths, series, layers)
-    known = np.flatnonzero(np.isfinite(table).any(axis=0))
+    table, recorded = _output_gradients(run, paths) or _parameter_gradients(paths, series, layers)
+    known = np.flatnonzero(recorded.any(axis=0))
     names = [paths[place] for place in known]
     if not names:
         return None, None
-    nodes = LayerSeries.of(names, run.steps, table[:, known])
+    nodes = LayerSeries.of(names, run.steps, table[:, known], recorded[:, known])
     return nodes, topology_of(run.graph, names)
 
 
-def _output_gradients(run: RunNumbers, paths: list[str]) -> Floats | None:
-    """Gradient at the output of every module of the graph, unless some were not recorded."""
+def network_shares(run: RunNumbers, topology: Topology, window: int) -> tuple[GradientShares, str]:
+    """Means over the newest samples, and why some are missing if any are."""
+    graph = run.graph
+    if graph.source is GraphSource.CALL_ORDER:
+        return GradientShares.unknown(topology), "the model is compiled: its graph does not show who feeds whom"
+    why = (
+        graph.unmeasured or "this run has no shares of gradient: modules were not sampled, or an older version wrote it"
+    )
+    if not graph.connections:
+        return shares_by_structure(topology), why
+    samples = [run.newest_along_connections(name, window) for name in FLOW.names]
+    counts = np.count_nonzero(~np.isnan(samples[0]), axis=0)
+    share, size = (
+        np.where(counts > 0, np.nansum(one, axis=0, dtype=np.float64) / np.maximum(1, counts), np.nan)
+        for one in samples
+    )
+    return measured_shares(topology, graph.connections, share, size), why if graph.unmeasured else NOT_SAMPLED
+
+
+def _output_gradients(run: RunNumbers, paths: list[str]) -> tuple[Floats, Flags] | None:
+    """Gradient at the output of every module of the graph, unless some were not recorded; and where it was."""
     if "output_gradient_norm" not in run.quantities:
         return None
     found = [run.layers.get(path) for path in paths]
     modules = [layer for layer in found if layer is not None and layer.is_module]
     if len(modules) < len(paths):
         return None
-    table = run.matrix("output_gradient_norm")[:, [layer.id for layer in modules]].astype(np.float64)
-    return None if np.isnan(table).all(axis=0).any() else table
+    ids = [layer.id for layer in modules]
+    table = run.matrix("output_gradient_norm")[:, ids].astype(np.float64)
+    recorded = ~np.isnan(table)
+    if "output_gradient_nonfinite_count" in run.quantities:
+        recorded |= run.matrix("output_gradient_nonfinite_count")[:, ids] > 0
+    return (table, recorded) if recorded.any(axis=0).all() else None
 
 
-def _parameter_gradients(paths: list[str], series: LayerSeries, layers: list[Layer]) -> Floats:
+def _parameter_gradients(paths: list[str], series: LayerSeries, layers: list[Layer]) -> tuple[Floats, Flags]:
     """Norm of the gradient of all parameters that a module owns, together."""
     table = np.full((len(series.steps), len(paths)), np.nan)
+    recorded = np.zeros(table.shape, bool)
     for place, path in enumerate(paths):
         columns = [column for column, layer in enumerate(layers) if layer.group == path]
         if columns:
             part = np.where(series.recorded[:, columns], series.values[:, columns], 0.0)
             with np.errstate(over="ignore"):
                 norm = np.sqrt(np.square(part).sum(axis=1))
-            table[:, place] = np.where(series.recorded[:, columns].any(axis=1), norm, np.nan)
-    return table
+            recorded[:, place] = series.recorded[:, columns].any(axis=1)
+            table[:, place] = np.where(recorded[:, place], norm, np.nan)
+    return table, recorded
 
 
 def parameter_topology(graph: LayerGraph, layers: list[Layer]) -> Topology | None:

@@ -1,14 +1,12 @@
 """The network as gradient sees it: nodes by their place and gain, edges by what gets across, paths by their share."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from undertow.analyze.gains import EdgeGains, edge_gains
+from undertow.analyze.gains import EdgeGains
 from undertow.analyze.layer_numbers import LayerNumbers
-from undertow.analyze.paths import FlowShares, Path, flow_shares, log_gains, strongest_paths
-from undertow.analyze.series import Flags, Floats, LayerSeries
-from undertow.analyze.topology import Topology
+from undertow.analyze.paths import Path
+from undertow.analyze.series import Flags, LayerSeries
+from undertow.components.network_flow import NO_GAIN, NO_GRAPH, NetworkFlow
 from undertow.components.regions import dead_flags, runs_of
 from undertow.schema.reasons import Missing, known, record_of
 from undertow.schema.seeds.flow_records import (
@@ -27,54 +25,12 @@ BLOCKED_SHARE = 0.9
 OPEN_SHARE = 0.1
 WEAK_GAIN = 0.01
 DEAD_RUN = 10  # samples, or all of them when there are fewer
-NO_GRAPH = Missing("no graph was given")
-UNMEASURED = Missing("no step at which both ends were finite and the consumer's gradient was not zero")
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkFlow:
-    """Everything measured along edges; one entry per layer, NaN where it has no say."""
-
-    topology: Topology
-    edges: EdgeGains
-    gain: Floats
-    bottleneck_score: Floats
-    shares: FlowShares
-    paths: list[Path]
-    log_gain: dict[tuple[int, int], float]
 
 
 def dead_layers(series: LayerSeries) -> Flags:
     """Below 1e-8 in each of the newest ten samples (in all of them when there are fewer, but at least three)."""
     current = runs_of(dead_flags(series), series).current
     return (series.counts >= 3) & (current >= np.minimum(DEAD_RUN, series.counts))
-
-
-def network_flow(series: LayerSeries, topology: Topology, window: int) -> NetworkFlow:
-    edges = edge_gains(series, topology, window)
-    gain = np.full(len(series.names), np.nan)
-    for (start, _), value in zip(topology.edges, edges.gain):
-        gain[start] = np.fmax(gain[start], value)  # the widest way in
-    weights = log_gains(topology, edges.gain)
-    shares = flow_shares(topology, weights)
-    reference = np.minimum(1.0, _median_of_others(gain))
-    with np.errstate(over="ignore"):
-        score = shares.node * (1 - np.minimum(1.0, gain / np.where(reference > 0, reference, 1.0)))
-    return NetworkFlow(topology, edges, gain, score, shares, strongest_paths(topology, weights), weights)
-
-
-def _median_of_others(values: Floats) -> Floats:
-    """For every entry, the median of the other known ones; 1 where there are none."""
-    known = np.flatnonzero(~np.isnan(values))
-    result = np.ones(len(values))
-    if len(known) < 2:
-        return result
-    order = np.sort(values[known])
-    rank = np.searchsorted(order, values[known])
-    low, high = (len(order) - 2) // 2, (len(order) - 1) // 2
-    without = [order[place + (place >= rank)] for place in (low, high)]
-    result[known] = (without[0] + without[1]) / 2
-    return result
 
 
 def build_network(
@@ -87,16 +43,28 @@ def build_network(
     return GradientFlowNetwork(nodes, _edges(series, flow, flow_threshold), _metrics(flow, types))
 
 
+def nonfinite_layers(series: LayerSeries) -> Flags:
+    """Those whose newest sample is NaN or infinite."""
+    found = np.zeros(len(series.names), bool)
+    for layer in np.flatnonzero((series.recorded & ~np.isfinite(series.values)).any(axis=0)):
+        newest = np.flatnonzero(series.recorded[:, layer])[-1]
+        found[layer] = not np.isfinite(series.values[newest, layer])
+    return found
+
+
 def node_types(
-    dead: Flags, flow: NetworkFlow | None, *, bottlenecks: bool = True, amplifiers: bool = True
+    series: LayerSeries, dead: Flags, flow: NetworkFlow | None, *, bottlenecks: bool = True, amplifiers: bool = True
 ) -> list[NodeType]:
-    """First match: dead, bottleneck, amplifier, source, sink. Without a graph only dead layers stand out."""
-    types = [NodeType.DEAD if gone else NodeType.NORMAL for gone in dead]
+    """First match: not finite, dead, bottleneck, amplifier, source, sink. Without a graph only the first two."""
+    bad = nonfinite_layers(series)
+    types = [
+        NodeType.NON_FINITE if wrong else NodeType.DEAD if gone else NodeType.NORMAL for wrong, gone in zip(bad, dead)
+    ]
     if flow is None:
         return types
     for layer, kind in enumerate(types):
         feeds, fed = flow.topology.feeds[layer], flow.topology.fed_by[layer]
-        if kind is NodeType.DEAD or not (feeds or fed):
+        if kind is not NodeType.NORMAL or not (feeds or fed):
             continue
         if bottlenecks and flow.bottleneck_score[layer] > BOTTLENECK_SCORE:
             types[layer] = NodeType.BOTTLENECK
@@ -123,9 +91,23 @@ def _node(name: str, layer: int, kind: NodeType, numbers: LayerNumbers, flow: Ne
         gradient_strength=strength,
         connectivity=len(feeds) + len(fed_by),
         influence_score=influence,
-        gain=known(flow.gain[layer], UNMEASURED if feeds else "the layer feeds no measured layer"),
-        flow_share=known(flow.shares.node[layer], UNMEASURED),
+        gain=known(flow.gain[layer], _no_gain(flow, layer)) if feeds else Missing("the layer feeds no measured layer"),
+        flow_share=known(
+            flow.passing[layer], flow.unmeasured if feeds or fed_by else "the graph leads nowhere from here"
+        ),
+        bottleneck_score=known(flow.bottleneck_score[layer], no_score(flow, layer)),
     )
+
+
+def no_score(flow: NetworkFlow, layer: int) -> str:
+    if not flow.topology.feeds[layer]:
+        return "the layer feeds no measured layer"
+    return _no_gain(flow, layer) if np.isnan(flow.gain[layer]) else flow.unmeasured
+
+
+def _no_gain(flow: NetworkFlow, layer: int) -> str:
+    several = [user for user in flow.topology.feeds[layer] if (layer, user) not in flow.shares.sizes]
+    return flow.unmeasured if several else NO_GAIN
 
 
 def _edges(series: LayerSeries, flow: NetworkFlow, threshold: float) -> list[FlowEdge]:
@@ -136,16 +118,18 @@ def _edges(series: LayerSeries, flow: NetworkFlow, threshold: float) -> list[Flo
         kind, gain = kinds[place], gains.gain[place]
         if kind is EdgeType.STRONG and gain < threshold:
             continue
-        rarely = UNMEASURED if np.isnan(gain) else "fewer than two neighbouring steps with a gain"
+        never = NO_GAIN if (start, end) in flow.shares.sizes else flow.unmeasured
+        rarely = "fewer than two neighbouring steps with a gain"
         edges.append(
             record_of(
                 FlowEdge,
                 from_layer=series.names[start],
                 to_layer=series.names[end],
-                flow_strength=known(gain, UNMEASURED),
+                flow_strength=known(gain, never),
                 flow_consistency=known(gains.consistency[place], rarely),
-                edge_type=kind or UNMEASURED,
-                blocked_share=known(gains.blocked_share[place], UNMEASURED),
+                edge_type=kind or Missing(never),
+                blocked_share=known(gains.blocked_share[place], NO_GAIN),
+                flow_share=known(flow.shares.edges.get((start, end), np.nan), flow.unmeasured),
             )
         )
     return edges
@@ -176,13 +160,15 @@ def _edge_types(edges: EdgeGains) -> list[EdgeType | None]:
 
 def _metrics(flow: NetworkFlow, types: list[NodeType]) -> NetworkMetrics:
     count, edges = len(types), len(flow.topology.edges)
-    losses = [min(0.0, flow.log_gain[edge]) for edge, gain in zip(flow.topology.edges, flow.edges.gain) if gain >= 0]
+    losses = [min(0.0, gain) for gain in flow.log_gain.values()]
     consistencies = flow.edges.consistency[~np.isnan(flow.edges.consistency)]
     stability = float(consistencies.mean()) if len(consistencies) else Missing("no edge with two measured gains")
-    speed = gain = Missing("no path")
-    if flow.paths:
-        best = flow.paths[0]
-        speed, gain = _exponential(best.log_gain / (len(best.nodes) - 1)), _exponential(best.log_gain)
+    speed = gain = Missing(flow.unmeasured if edges else "no path")
+    if flow.main_path is not None:
+        logarithm = _log_gain(flow, flow.main_path)
+        speed = gain = Missing("an edge of the main path has no gain: " + NO_GAIN)
+        if logarithm is not None:
+            speed, gain = _exponential(logarithm / len(flow.main_path.edges)), _exponential(logarithm)
     return record_of(
         NetworkMetrics,
         overall_flow_efficiency=float(np.exp(np.mean(losses))) if losses else Missing("no edge with a measured gain"),
@@ -194,23 +180,37 @@ def _metrics(flow: NetworkFlow, types: list[NodeType]) -> NetworkMetrics:
     )
 
 
+def _log_gain(flow: NetworkFlow, path: Path) -> float | None:
+    """Of the whole way; None where a part of it was not measured."""
+    known_ones = [flow.log_gain[edge] for edge in path.edges if edge in flow.log_gain]
+    return sum(known_ones) if len(known_ones) == len(path.edges) else None
+
+
 def critical_paths(names: tuple[str, ...], flow: NetworkFlow, types: list[NodeType]) -> list[CriticalGradientPath]:
-    """The strongest ways from loss to input; the potential is what the weakest edge withholds, 0 … 1."""
+    """The ways from loss to input that carry most; the potential is what the weakest edge withholds, 0 … 1."""
     passing = list(flow.log_gain.values())
     middle = float(np.median(passing)) if passing else 0.0
-    return [
-        CriticalGradientPath(
-            path_id="main_path" if place == 0 else f"path_{place + 1}",
-            layers=[names[node] for node in path.nodes],
-            path_length=len(path.nodes),
-            total_flow_strength=_exponential(path.log_gain),
-            bottleneck_layers=[names[node] for node in path.nodes if types[node] is NodeType.BOTTLENECK],
-            criticality_score=path.share,
-            optimization_potential=1 - float(np.exp(min(0.0, path.worst_log_gain - middle))),
-            weakest_edge=(names[path.weakest[0]], names[path.weakest[1]]) if path.weakest else None,
+    found: list[CriticalGradientPath] = []
+    for place, path in enumerate(flow.paths):
+        measured = [edge for edge in path.edges if edge in flow.log_gain]
+        weakest = min(measured, key=lambda edge: flow.log_gain[edge], default=None)
+        logarithm = _log_gain(flow, path)
+        found.append(
+            record_of(
+                CriticalGradientPath,
+                path_id="main_path" if place == 0 else f"path_{place + 1}",
+                layers=[names[node] for node in path.nodes],
+                path_length=len(path.nodes),
+                total_flow_strength=Missing(NO_GAIN) if logarithm is None else _exponential(logarithm),
+                bottleneck_layers=[names[node] for node in path.nodes if types[node] is NodeType.BOTTLENECK],
+                criticality_score=path.share,
+                optimization_potential=Missing(NO_GAIN)
+                if weakest is None
+                else 1 - float(np.exp(min(0.0, flow.log_gain[weakest] - middle))),
+                weakest_edge=Missing(NO_GAIN) if weakest is None else (names[weakest[0]], names[weakest[1]]),
+            )
         )
-        for place, path in enumerate(flow.paths)
-    ]
+    return found
 
 
 def _exponential(logarithm: float) -> float:

@@ -6,18 +6,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.gradient_shares import GradientShares
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.topology import Topology
-from undertow.components.flow_network import (
-    NO_GRAPH,
-    NetworkFlow,
-    build_network,
-    critical_paths,
-    dead_layers,
-    network_flow,
-    node_types,
-)
+from undertow.components.flow_network import build_network, critical_paths, dead_layers, no_score, node_types
+from undertow.components.network_flow import NO_GRAPH, NetworkFlow, network_flow
 from undertow.components.norm_direction import KINDS, recent_directions
 from undertow.components.problem_regions import dead_zones, diagnosed_dead_zones, diagnosed_regions, problem_regions
 from undertow.components.run_verdicts import EXPLODING, LOSING, RunVerdicts
@@ -40,6 +34,9 @@ def gradient_flow(
     sketches: dict[str, dict[int, Floats]] | None = None,
     unit_activity: Mapping[str, float] | None = None,
     run_verdicts: RunVerdicts | None = None,
+    shares: GradientShares | None = None,
+    unmeasured: str = "",
+    owners: Mapping[str, str] | None = None,
 ) -> seeds.GradientFlowVisualization:
     """The flow visualization of the layers of `series`.
 
@@ -48,21 +45,23 @@ def gradient_flow(
     `cosines` (steps × layers) and `sketches` (name → position of the sample → vector) give directions.
     `unit_activity` (share of live units, by name) tells whether a dead gradient can come back.
     `run_verdicts` are those of a run's diagnosis; without them the original's limits decide.
+    `shares` are those along the edges of the topology; `unmeasured` says why some are not there.
+    `owners` (layer → node) says whose score is that of a layer, where nodes are no layers.
     """
     config = config or seeds.GradientVisualizationConfig()
     numbers = layer_numbers(series)
     nodes = series if node_series is None else node_series
     node_numbers = numbers if node_series is None else layer_numbers(nodes)
-    flow = None if topology is None else network_flow(nodes, topology, config.temporal_window)
+    flow = None if topology is None else network_flow(nodes, topology, config.temporal_window, shares, unmeasured)
     if node_series is None and region_topology is None:
         region_topology = topology
     window = config.temporal_window
     if run_verdicts is None:
-        types = node_types(dead_layers(nodes), flow)
+        types = node_types(nodes, dead_layers(nodes), flow)
     else:
         dead = np.array([run_verdicts.is_dead(name, series.names) for name in nodes.names], bool)
         loses, grows = run_verdicts.says(LOSING), run_verdicts.says(EXPLODING)
-        types = node_types(dead, flow, bottlenecks=loses, amplifiers=grows)
+        types = node_types(nodes, dead, flow, bottlenecks=loses, amplifiers=grows)
     vanishing: list[seeds.VanishingRegion] = []
     exploding: list[seeds.ExplodingRegion] = []
     zones: list[seeds.GradientDeadZone] = []
@@ -73,7 +72,7 @@ def gradient_flow(
         vanishing, exploding = problem_regions(series, window, current_step, region_topology)
         zones = dead_zones(series, window, current_step, unit_activity)
     return seeds.GradientFlowVisualization(
-        layer_flows=_layer_flows(series, numbers, flow if node_series is None else None, cosines, sketches),
+        layer_flows=_layer_flows(series, numbers, flow, _places(series, nodes, owners), cosines, sketches),
         temporal_flows=_temporal_flows(series, window) if config.show_temporal_flows else [],
         flow_network=build_network(nodes, node_numbers, flow, config.flow_threshold, types),
         critical_paths=critical_paths(nodes.names, flow, types) if flow and config.show_critical_paths else [],
@@ -82,18 +81,31 @@ def gradient_flow(
         dead_zones=zones,
         visualization_config=config,
         nonfinite_layers=_nonfinite_layers(series, region_topology),
-        unavailable={} if topology else dict.fromkeys(("edges", "critical_paths"), str(NO_GRAPH)),
+        unavailable=_unavailable(flow),
     )
+
+
+def _unavailable(flow: NetworkFlow | None) -> dict[str, str]:
+    if flow is None:
+        return dict.fromkeys(("edges", "critical_paths"), str(NO_GRAPH))
+    return {"critical_paths": flow.unmeasured} if np.isnan(flow.passing).any() else {}
+
+
+def _places(series: LayerSeries, nodes: LayerSeries, owners: Mapping[str, str] | None) -> list[int | None]:
+    """Of each layer its place among the nodes."""
+    return [nodes.index.get(name if owners is None else owners.get(name, name)) for name in series.names]
 
 
 def _layer_flows(
     series: LayerSeries,
     numbers: LayerNumbers,
     flow: NetworkFlow | None,
+    places: list[int | None],
     cosines: NDArray[np.floating] | None,
     sketches: dict[str, dict[int, Floats]] | None,
 ) -> dict[str, seeds.GradientLayerFlow]:
-    order = flow.topology.order if flow else range(len(series.names))
+    own = flow is not None and flow.topology.names == series.names
+    order = flow.topology.order if flow is not None and own else range(len(series.names))
     flows: dict[str, seeds.GradientLayerFlow] = {}
     for layer in order:
         name = series.names[layer]
@@ -103,9 +115,11 @@ def _layer_flows(
         bad = np.flatnonzero(~np.isfinite(values))
         spoilt = f"{len(bad)} samples are not finite" if len(values) else "no samples"
         incomparable = spoilt if len(bad) or not len(values) else "no two neighbouring samples that can be compared"
-        score = NO_GRAPH
-        if flow is not None:
-            score = known(flow.bottleneck_score[layer], "the layer feeds no measured layer, or no gain was measured")
+        node, score = places[layer], NO_GRAPH
+        if flow is not None and node is None:
+            score = Missing("its module is not in the graph")
+        elif flow is not None and node is not None:
+            score = known(flow.bottleneck_score[node], no_score(flow, node))
         flows[name] = record_of(
             seeds.GradientLayerFlow,
             layer_name=name,

@@ -9,12 +9,14 @@ from undertow.analyze.run_series import (
     live_shares,
     measured_layers,
     module_network,
+    network_shares,
     newest_values,
     parameter_topology,
     training_series,
 )
 from undertow.analyze.unit_activity import activity_around
 from undertow.components.enhanced_analysis import enhanced_analysis
+from undertow.components.flow_visualizer import GradientFlowVisualizer
 from undertow.components.gradient_flow import gradient_flow
 from undertow.components.run_verdicts import RunVerdicts
 from undertow.schema import Finding
@@ -28,11 +30,14 @@ def flow_of_run(
     """Layers are the parameters, nodes the modules of the executed graph.
 
     Gains along edges are of the gradient at the modules' outputs where it was recorded, otherwise of the gradient of
-    all parameters of each module together. Verdicts are those of the `findings`.
+    all parameters of each module together; shares are those measured along connections. Verdicts are those of the
+    `findings`.
     """
+    config = GradientFlowVisualizer(config).config  # which is checked
     layers = measured_layers(run)
     series = gradient_norms(run, layers)
     nodes, topology = module_network(run, series, layers)
+    shares, unmeasured = (None, "") if topology is None else network_shares(run, topology, config.temporal_window)
     columns = [layer.id for layer in layers]
     cosines = run.matrix("gradient_cosine")[:, columns] if "gradient_cosine" in run.quantities else None
     return gradient_flow(
@@ -47,6 +52,9 @@ def flow_of_run(
             run.graph, run.layers, layers, live_shares(run), newest_values(run, "activation_calls")
         ),
         run_verdicts=RunVerdicts(findings),
+        shares=shares,
+        unmeasured=unmeasured,
+        owners={layer.path: layer.group for layer in layers} if nodes is not None else None,
     )
 
 

@@ -188,6 +188,12 @@ class RunReader:
         """(steps × connections of the graph), NaN where not measured."""
         return self._values(quantity, np.arange(len(self.graph.connections)), rows)[:, :, 0]
 
+    def newest_along_connections(self, quantity: str, count: int, first: int = 0) -> NDArray[np.float32]:
+        """(samples × connections of the graph): the newest `count`, none before row `first` of `steps`."""
+        _, position = self._table(self._stream(quantity))
+        present = np.unique(position[position >= first])[-count:]
+        return self._values(quantity, np.arange(len(self.graph.connections)), present)[:, :, 0]
+
     def sketches(
         self, quantity: str, layer_ids: Sequence[int] | NDArray[Any] | None = None
     ) -> tuple[Integers, NDArray[np.float32]]:

@@ -30,6 +30,7 @@ class NodeType(StrEnum):
     AMPLIFIER = "Amplifier"
     NORMAL = "Normal"
     DEAD = "Dead"
+    NON_FINITE = "NonFinite"  # its newest gradient is NaN or infinite
 
 
 class EdgeType(StrEnum):
@@ -181,14 +182,16 @@ class FlowNode(Record):
     gradient_strength: float | None
     connectivity: int | None
     influence_score: float | None
-    gain: float | None = None  # gradient here over the gradient at the layers it feeds
+    gain: float | None = None  # of the edges to the layers it feeds, each as much as its share counts
     flow_share: float | None = None  # of all gradient that travels from the loss to the inputs
+    bottleneck_score: float | None = None
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @record
 class FlowEdge(Record):
-    """Points the way data flows. `flow_strength` is the gain: gradient at `from_layer` over that at `to_layer`."""
+    """Points the way data flows. `flow_strength` is the gain: norm of what `to_layer` sends back to `from_layer`, over
+    the norm of the gradient that it has itself; `flow_share` what that contributes to the gradient at `from_layer`."""
 
     from_layer: str
     to_layer: str
@@ -196,6 +199,7 @@ class FlowEdge(Record):
     flow_consistency: float | None
     edge_type: EdgeType | None
     blocked_share: float | None = None
+    flow_share: float | None = None  # over all edges from `from_layer`, and what goes straight to the loss, 1
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -219,15 +223,16 @@ class GradientFlowNetwork(Record):
 
 @record
 class CriticalGradientPath(Record):
-    """Layers in execution order. `total_flow_strength` is the product of the gains along the path."""
+    """Layers in execution order. `total_flow_strength` is the product of the gains along the path, `criticality_score`
+    the product of its shares: what it carries of all gradient, negative for a way that works against the others."""
 
     path_id: str
     layers: list[str]
     path_length: int
-    total_flow_strength: float
+    total_flow_strength: float | None
     bottleneck_layers: list[str]
     criticality_score: float
-    optimization_potential: float
+    optimization_potential: float | None
     weakest_edge: tuple[str, str] | None = None
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
