@@ -36,8 +36,8 @@ def quantities_page() -> str:
         NOTE,
         "# Quantities",
         _wrapped(
-            f"Undertow records {len(QUANTITIES) - len(FLOW.names)} numbers per layer and {len(FLOW.names)} per connection "
-            f"between modules, in {len(STREAMS)} streams. Quantities of a stream "
+            f"Undertow records {len(QUANTITIES) - len(FLOW.names)} numbers per layer and {len(FLOW.names)} per "
+            f"connection between modules, in {len(STREAMS)} streams. Quantities of a stream "
             "are measured at the same moment. All are float32, and NaN means *not measured*; a measured value that is "
             "not finite shows in the counts ([why](decisions/0002-nan-means-not-measured.md)). *From sketches* means "
             "estimated from a short image of the tensor instead of a copy: a norm is then right within about 7 %, a "
