@@ -111,12 +111,12 @@ def plant_of_two_tasks(steps: int, seed: int, mistake: str) -> dict[str, float]:
 
 
 plant_of_two_tasks.mistake(
-    "pressure_in_pascals", "DAT003", "GRD009", layers=("heads.pressure",),
+    "pressure_in_pascals", "DAT003", layers=("heads.pressure",),
     summary="Pressures are learned in pascals, near 100,000, beside yields near one.",
     change="pressures in atmospheres",
 )  # fmt: skip
 plant_of_two_tasks.mistake(
-    "second_task_never_comes", "GRD003", "UPD003", layers=("heads.pressure",),
+    "second_task_never_comes", "GRD003", layers=("heads.pressure",),
     summary="The turn of the tasks is computed wrongly, and the second one never comes.",
     change="tasks[step % 2]",
 )  # fmt: skip

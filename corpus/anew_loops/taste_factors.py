@@ -81,7 +81,7 @@ tastes_in_turn.mistake(
     change="a row for each user",
 )  # fmt: skip
 tastes_in_turn.mistake(
-    "decay_of_a_tenth", "OPT008", "WGT005", layers=("items",),
+    "decay_of_a_tenth", "OPT008", layers=("items",),
     summary="A weight decay of 0.1 on the items' table outweighs what the ratings say.",
     change="weight decay 1e-5",
 )  # fmt: skip
