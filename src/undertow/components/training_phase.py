@@ -222,7 +222,7 @@ def convergence_indicators(
         loss_slope_interval=unmeasured
         if trend.interval is None
         else (trend.interval[0] * unit, trend.interval[1] * unit),
-        unavailable={"convergence_trend": trend.reason} if trend.reason and trend.score is not None else {},
+        unavailable={"convergence_trend": trend.reason} if trend.reason else {},
     )
 
 

@@ -81,7 +81,7 @@ def with_intensity(layers: list[LayerGradientInfo]) -> list[LayerGradientInfo]:
     """`flow_intensity` of each: its norm over the largest finite one of the frame."""
     largest = max((layer.grad_norm for layer in layers if isfinite(layer.grad_norm)), default=0.0)
     return [
-        replace(layer, flow_intensity=min(1.0, layer.grad_norm / largest) if largest > 0 else 0 * layer.grad_norm)
+        replace(layer, flow_intensity=min(layer.grad_norm / largest, 1.0) if largest > 0 else 0 * layer.grad_norm)
         for layer in layers
     ]
 
