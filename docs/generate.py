@@ -1,15 +1,22 @@
-"""Writes the pages that come from the source: `quantities.md` from the schema, `codes.md` from the rules.
+"""Writes the pages that come from the source: `quantities.md` from the schema, `codes.md` from the rules, two of the
+components from their records and the tables beside them.
 
 python docs/generate.py
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
+from undertow.components import explosion, frame_summary, layer_health, weight_analyzer
 from undertow.explain.pages import Page, page_of, told
+from undertow.schema import seeds
 from undertow.schema.codes import CODES
 from undertow.schema.quantities import FLOW, QUANTITIES, STORED_HISTOGRAM_WIDTH, STORED_SKETCH_WIDTH, STREAMS, Stream
 
@@ -105,11 +112,103 @@ def _code_parts(page: Page) -> Iterator[str]:
         yield _wrapped(f"Risk: {remedy.risk}" + (f" Not when: {remedy.when_not}" if remedy.when_not else ""))
 
 
+def _told(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / "components" / name).read_text(encoding="utf-8"))
+
+
+def fields_page() -> str:
+    """Every field of every record, in the order of the parts of the original."""
+    meanings, differences = _told("fields.toml"), _told("differences.toml")
+    differing = {name: key for key, one in differences.items() for name in one["fields"]}
+    count = sum(len(one) for one in meanings.values())
+    parts = [
+        NOTE,
+        "# Every field of every record",
+        _wrapped(
+            f"{len(meanings)} records with {count} fields, all importable from `undertow.schema`. A record that can "
+            "hold None has `unavailable`, too: why, by field. All have `to_json`, `from_json`, `to_dict`, `from_dict`, "
+            "compare by what they hold (NaN equals NaN), and print as a table. *Differs* leads to what the original "
+            "does, and why it is done otherwise here."
+        ),
+    ]
+    for record, texts in meanings.items():
+        kinds = {one.name: one for one in fields(getattr(seeds, record))}
+        rows = ["| field | type | meaning | unit | None when |", "|---|---|---|---|---|"]
+        for name, text in texts.items():
+            meaning, unit, when = [*(part.strip() for part in re.split(r" \|(?= |$)", text)), "", ""][:3]
+            key = differing.get(f"{record}.{name}")
+            page = "coming-from-trustformers-debug.md"
+            link = f" ([differs]({page}#{key}))" if key else ""
+            rows.append(f"| `{name}` | {_type(kinds[name])} | {_cell(meaning)}{link} | {_cell(unit)} | {_cell(when)} |")
+        parts += [f"## {record}", "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _type(field: Any) -> str:
+    shown = re.sub(
+        r"(typing|collections\.abc|collections|undertow\.[\w.]+)\.",
+        "",
+        str(getattr(field.type, "__name__", field.type)),
+    )
+    shown = str(field.type) if not isinstance(field.type, type) else shown
+    default = "" if field.default is MISSING else f" = {getattr(field.default, 'value', field.default)}"
+    return f"`{shown}{default}`".replace("|", "\\|")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def coming_from_page() -> str:
+    text = (FOLDER / "components/coming-from.txt").read_text(encoding="utf-8")
+    rows = ["| what | the original | here | why |", "|---|---|---|---|"]
+    for key, one in sorted(_told("differences.toml").items(), key=lambda item: (item[1]["component"], item[0])):
+        what = f'<a id="{key}"></a>{one["component"]}: {key.replace("-", " ")}'
+        rows.append(f"| {what} | {_cell(one['original'])} | {_cell(one['here'])} | {_cell(one['why'])} |")
+    return f"{NOTE}\n\n" + text.replace("{{differences}}", "\n".join(rows)).replace(
+        "{{sentences}}", "\n".join(_sentences())
+    )
+
+
+def _sentences() -> Iterator[str]:
+    """All that the components say, from the tables they say it from."""
+    for title, said in SENTENCES.items():
+        yield f"**{title}**\n"
+        yield from (f"- {one}" for one in said())
+        yield ""
+
+
+SENTENCES: dict[str, Callable[[], list[str]]] = {
+    "Weight issues and their recommendations": lambda: [
+        f"{issue} → {advice}" for _, _, issue, advice in weight_analyzer.ISSUES.values()
+    ],
+    "Actions against an exploding layer": lambda: [
+        *(f"{severity}: {text}" for severity, text in explosion.ACTIONS.items()),
+        explosion.FIND_IT,
+    ],
+    "Mitigation of an explosion": lambda: [
+        *(f"{severity}: {text}" for severity, texts in explosion.ADVICE.items() for text in texts),
+        explosion.NONFINITE_ADVICE,
+    ],
+    "Closing sentences of the animator": lambda: [
+        f"{health}: {text}" for health, text in frame_summary.CLOSING.items()
+    ],
+    "Risk factors": lambda: [str(risk) for risk in layer_health.Risk],
+    "Suggestions for a layer": lambda: [f"{kind}: {what} {why}" for _, kind, what, why, *_ in layer_health.SUGGESTIONS],
+    "Actions": lambda: [f"{kind}: {what}" for _, what, kind, *_ in layer_health.ACTIONS],
+}
+
+
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-PAGES: dict[str, Callable[[], str]] = {"quantities.md": quantities_page, "codes.md": codes_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "quantities.md": quantities_page,
+    "codes.md": codes_page,
+    "components/fields.md": fields_page,
+    "components/coming-from-trustformers-debug.md": coming_from_page,
+}
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import tomllib
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +13,8 @@ import pytest
 from tests.docs.pages import ROOT
 
 from undertow.cli import COMMANDS, group
-from undertow.schema import findings
+from undertow.schema import findings, seeds
+from undertow.schema.seeds.record import Record
 from undertow.settings import Settings
 
 
@@ -28,7 +31,10 @@ def _text(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["quantities.md", "codes.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["quantities.md", "codes.md", "components/fields.md", "components/coming-from-trustformers-debug.md"],
+)
 def test_generated_pages_are_current(name: str) -> None:
     assert _text(name) == _generator().PAGES[name](), "run: python docs/generate.py"
 
@@ -79,3 +85,17 @@ def test_json_page_has_every_field(record: type) -> None:
     rows = [row.split("|")[1] for row in _text("json.md").splitlines() if row.startswith("| `")]
     named = {name.strip(" `") for row in rows for name in row.split(",")}
     assert _flattened(record) <= named
+
+
+def test_every_field_of_every_record_has_its_meaning() -> None:
+    told = tomllib.loads(_text("components/fields.toml"))
+    kinds = {name: getattr(seeds, name) for name in seeds.__all__}
+    records = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Record)}
+    assert set(told) == set(records)
+    for name, kind in records.items():
+        there = [field for field in fields(kind) if field.name != "unavailable"]  # type: ignore[arg-type]
+        assert list(told[name]) == [field.name for field in there], name
+        for field in there:
+            parts = re.split(r" \|(?= |$)", told[name][field.name])
+            may_be_none = str(field.type).endswith("| None")
+            assert (len(parts) == 3) is may_be_none, f"{name}.{field.name}: say when it is None, or do not"

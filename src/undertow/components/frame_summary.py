@@ -13,7 +13,7 @@ from undertow.schema.seeds.animation import (
     LayerIssueCount,
 )
 
-_CLOSING = {
+CLOSING = {
     GradientHealth.HEALTHY: "Gradient flow looks healthy in every recorded frame.",
     GradientHealth.MINOR_ISSUES: "Minor gradient issues: watch the layers named above.",
     GradientHealth.PROBLEMS_DETECTED: "Gradient problems detected: act on the advice above before training on.",
@@ -94,7 +94,7 @@ def summarise(frames: list[GradientFrame], counter: IssueCounter) -> GradientFlo
         layers_with_vanishing_grads=vanishing,
         layers_with_exploding_grads=exploding,
         overall_health=health,
-        recommendations=[*_advice(vanishing, exploding, nonfinite, absent), _CLOSING[health]],
+        recommendations=[*_advice(vanishing, exploding, nonfinite, absent), CLOSING[health]],
         layers_with_nonfinite_grads=nonfinite,
         layers_without_grads=absent,
         frames_recorded=counter.frames,

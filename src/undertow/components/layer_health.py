@@ -108,12 +108,12 @@ def assess_layers(
         risk_factors=[[str(risk) for risk in risks if risk not in _FACTS] for risks in found],
         suggestions=[
             [LayerOptimizationSuggestion(kind, what, why, None, complexity, [side_effect], dict(UNTRIED))
-             for applies, kind, what, why, complexity, side_effect in _SUGGESTIONS if applies(risks)]
+             for applies, kind, what, why, complexity, side_effect in SUGGESTIONS if applies(risks)]
             for risks in found
         ],
         actions=[
             [PrioritizedAction(what, kind, None, effort, list(needs), dict(UNTRIED_ACTION))
-             for applies, what, kind, effort, needs in _ACTIONS if applies(risks)]
+             for applies, what, kind, effort, needs in ACTIONS if applies(risks)]
             for risks in found
         ],
         oscillating=numbers.oscillating,
@@ -196,7 +196,7 @@ def _sized(risks: _Risks) -> bool:
 
 
 # Advice whose cause was seen. What it would gain is not known until it is tried.
-_SUGGESTIONS: tuple[tuple[Callable[[_Risks], bool], SuggestionType, str, str, ImplementationComplexity, str], ...] = (
+SUGGESTIONS: tuple[tuple[Callable[[_Risks], bool], SuggestionType, str, str, ImplementationComplexity, str], ...] = (
     (lambda risks: Risk.NONFINITE in risks, SuggestionType.OPTIMIZATION_ALGORITHM,
      "Skip steps whose gradient is not finite, and find the operation that makes it so: a division, a logarithm, a "
      "loss scale that is too large.",
@@ -234,7 +234,7 @@ _SUGGESTIONS: tuple[tuple[Callable[[_Risks], bool], SuggestionType, str, str, Im
      "The validation loss rises while the training loss does not, and this layer holds most parameters.",
      ImplementationComplexity.MODERATE, "The training loss gets worse."),
 )  # fmt: skip
-_ACTIONS: tuple[tuple[Callable[[_Risks], bool], str, ActionType, ImplementationEffort, list[str]], ...] = (
+ACTIONS: tuple[tuple[Callable[[_Risks], bool], str, ActionType, ImplementationEffort, list[str]], ...] = (
     (lambda risks: Risk.NONFINITE in risks, "Find the operation that produces non-finite values",
      ActionType.PARAMETER_ADJUSTMENT, ImplementationEffort.MODERATE, []),
     (lambda risks: Risk.DEAD in risks, "Reconnect the layer to the loss, or remove it",

@@ -18,7 +18,7 @@ OUTLIERS_LISTED = 100  # per tensor; all are counted
 NO_ELEMENTS = Missing("the tensor has no elements")
 
 # When a tensor has the issue, what that costs of a score of 100, the sentence, and the advice.
-_ISSUES: dict[seeds.WeightIssue, tuple[Callable[[seeds.WeightStatistics], bool], int, str, str]] = {
+ISSUES: dict[seeds.WeightIssue, tuple[Callable[[seeds.WeightStatistics], bool], int, str, str]] = {
     seeds.WeightIssue.NONFINITE: (
         lambda tensor: tensor.nonfinite_count > 0, 100,
         "Non-finite weights: {tensor.nonfinite_count} of {total} elements are NaN or infinite",
@@ -113,15 +113,15 @@ class WeightAnalyzer:
 
 
 def _layer(place: int, name: str, tensor: seeds.WeightStatistics) -> seeds.LayerWeightAnalysis:
-    kinds = [kind for kind, (applies, *_) in _ISSUES.items() if applies(tensor)]
+    kinds = [kind for kind, (applies, *_) in ISSUES.items() if applies(tensor)]
     total = tensor.count + tensor.nonfinite_count
     return record_of(
         seeds.LayerWeightAnalysis,
         layer_index=place,
         statistics=tensor,
-        health_score=max(0.0, 100.0 - sum(_ISSUES[kind][1] for kind in kinds)) if total else NO_ELEMENTS,
-        issues=[_ISSUES[kind][2].format(tensor=tensor, total=total) for kind in kinds],
-        recommendations=[_ISSUES[kind][3] for kind in kinds],
+        health_score=max(0.0, 100.0 - sum(ISSUES[kind][1] for kind in kinds)) if total else NO_ELEMENTS,
+        issues=[ISSUES[kind][2].format(tensor=tensor, total=total) for kind in kinds],
+        recommendations=[ISSUES[kind][3] for kind in kinds],
         layer_name=name,
         kinds_of_issue=kinds,
     )
