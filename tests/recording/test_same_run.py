@@ -12,6 +12,7 @@ import undertow
 from undertow.recording import recorder_client, training_run
 from undertow.recording.messages import RecordFrames, SetLayers
 from undertow.recording.recorder import RunRecorder
+from undertow.schema.quantities import FLOW
 from undertow.store.reader import RunReader
 
 
@@ -220,3 +221,14 @@ def test_the_verdict_at_the_end_is_kept_for_lists_of_runs(here):
     health, cause = here[0][-1]
     assert health in ("problems", "critical")
     assert cause.split()[0] == here[1][0][0]
+
+
+@pytest.mark.parametrize(
+    "events", [{20: flush, 21: hand_over}, {20: flush, 21: hand_over, 40: kill}], ids=["handed over", "killed"]
+)
+def test_shares_along_connections_are_written_whoever_writes(tmp_path, events):
+    """The numbers that a training gives its connections are not on disk: whoever takes over has to be told."""
+    train(tmp_path / "run", "never", at=events, activations=1).close()
+    reader = RunReader(tmp_path / "run")
+    assert reader.facts.frames_dropped == 0
+    assert np.isfinite(reader.along_connections(FLOW.names[0])[-10:]).any()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from undertow.recording.messages import Answer, Close, RecordFrames, Request, TakeOver, WriteEvent, encode
+from undertow.recording.messages import Answer, Close, RecordFrames, Request, SetLayers, TakeOver, WriteEvent, encode
 from undertow.recording.recorder import RunRecorder
 from undertow.recording.recorder_process import ProcessLostError, RecorderProcess, can_start, processors
 from undertow.schema import Diagnosis, Frame, RunFacts
@@ -46,6 +46,7 @@ class RecorderClient:
         self._bytes_before = 0  # by recorders before the one that works now
         self._seam_due = False
         self._last_answered = -1  # sequence of a frame
+        self._layers_told: SetLayers | None = None  # the last that was answered
         self._pending: deque[tuple[Request, int]] = deque()  # with their sizes
         self._pending_bytes = 0
         self._process: RecorderProcess | None = None  # it is still starting while there is a recorder here
@@ -97,6 +98,8 @@ class RecorderClient:
         self._facts.frames_dropped, self._facts.seams = answer.frames_dropped, answer.seams
         self._seam_due = answer.seam_due
         self.diagnosis = answer.diagnosis or self.diagnosis
+        if isinstance(request, SetLayers):
+            self._layers_told = request
         if isinstance(request, RecordFrames):
             self._spent += answer.seconds
             self._last_answered = request.frames[-1].sequence
@@ -139,6 +142,8 @@ class RecorderClient:
         self._last_answered, self._seam_due = recorder.writer.last_sequence, recorder.writer.seam_due
         folder = str(self._folder.resolve())
         self._send(TakeOver(folder, self._facts, self._disk_budget, self._seam_due), process)
+        if self._layers_told is not None:  # the run on disk does not say which numbers the training uses
+            self._send(self._layers_told, process)
 
     def _take_back(self, process: RecorderProcess, lost: ProcessLostError) -> None:
         process.stop()
@@ -148,6 +153,8 @@ class RecorderClient:
             self._folder, self._facts, self._disk_budget, self._seam_due, self._last_answered
         )
         self._recorder = recorder
+        if self._layers_told is not None:
+            recorder.handle(self._layers_told)
         self._do_without(lost)
         while self._pending:
             request, _ = self._pending.popleft()
