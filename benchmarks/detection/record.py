@@ -25,6 +25,7 @@ if not __package__:  # called by its path
 
 from benchmarks.detection.cases import TIERS, load
 from benchmarks.detection.recorded import TRUTH
+from corpus.fault_lines import fault_lines
 from undertow.demos.case import Case
 
 LONGEST = 900  # seconds of one case
@@ -105,7 +106,7 @@ def record(case: Case, folder: Path, seed: int = 0, every: str = "auto") -> None
     truth = {
         "tier": case.tier, "case": case.name, "seed": seed, "metrics": metrics, "codes": list(case.codes),
         "layers": sorted(case.layers), "onset": case.onset, "steps": case.steps, "twin": case.twin,
-        "seconds": round(time.perf_counter() - start, 2),
+        "seconds": round(time.perf_counter() - start, 2), "fault_lines": fault_lines(case),
     }  # fmt: skip
     (part / TRUTH).write_text(json.dumps(truth))
     part.rename(folder)

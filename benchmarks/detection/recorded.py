@@ -69,6 +69,7 @@ def replay(folder: Path, ablate: bool = False) -> Replayed:
         "tier": truth["tier"], "case": truth["case"], "seed": truth.get("seed", 0), "metrics": truth["metrics"],
         "truth": truth, "status": str(run.status), "recorded": diagnosis.steps.recorded,
         "judges": {"Undertow": reports(diagnosis)}, "diagnosis": _as_json(diagnosis),
+        "fault_lines": truth.get("fault_lines", []),
     }  # fmt: skip
     guilty = truth_of(result)
     result["random_layer"] = sum(guilty.accepts(owner) for owner in owners) / max(1, len(owners))
@@ -98,6 +99,7 @@ def reports(diagnosis: Diagnosis) -> list[dict[str, Any]]:
         {
             "codes": [finding.code], "step": finding.detected_step, "layers": [str(p) for p in finding.layers[:8]],
             "alarm": finding.severity.is_alarm, "confidence": finding.confidence, "severity": str(finding.severity),
+            "source": [[str(Path(one.file).resolve()), one.line, one.end_line, one.role] for one in finding.source],
         }
         for finding in diagnosis.findings
     ]  # fmt: skip

@@ -23,6 +23,7 @@ class Verdict:
     truth: Case
     reports: Sequence[Report]
     twin: Sequence[Report]
+    fault_lines: Sequence[Sequence[Any]] = ()  # file and line, as the program's author has marked them
 
     @property
     def alarm(self) -> Report | None:
@@ -52,6 +53,10 @@ class Verdict:
     @property
     def is_right_somewhere(self) -> bool:
         return any(self._is_right(report) for report in self.reports if report["alarm"])
+
+    @property
+    def first_right(self) -> Report | None:
+        return next((report for report in self.reports if report["alarm"] and self._is_right(report)), None)
 
     @property
     def names_the_layer(self) -> bool:
@@ -123,7 +128,10 @@ def score(judge: str, truths: dict[str, Case], runs: dict[str, list[Run]], bitin
             result.healthy[name] = heard
         elif name in biting:
             twins = {run["seed"]: run["judges"].get(judge, []) for run in runs.get(truth.twin, [])}
-            result.sick[name] = [Verdict(truth, run["judges"][judge], twins.get(run["seed"], [])) for run in heard]
+            result.sick[name] = [
+                Verdict(truth, run["judges"][judge], twins.get(run["seed"], []), run.get("fault_lines", ()))
+                for run in heard
+            ]
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from benchmarks.detection.lines import pointings
 from benchmarks.detection.score import Run, Score, Verdict, harm, random_layer, score, wilson
 from undertow.demos.case import Case
 
@@ -121,8 +122,29 @@ def _print_intervals(own: Score) -> None:
         "healthy cases with an alarm": own.false_cases(),
         "late faults: runs alarmed too early": own.early(),
     }.items():
-        low, high = wilson(*pair)
-        print(f"{title:34} {f'{pair[0]}/{pair[1]}':>9} {_share(pair):>7}   {low:.1%} … {high:.1%}")
+        _print_share(title, pair)
+    _print_lines(own)
+
+
+def _print_lines(own: Score) -> None:
+    """Of right findings whose fault has a line that the author of the program has marked."""
+    asked = pointings(own.sick)
+    if not asked:
+        return
+    for title, question in {
+        "first place at fault (± 1 line)": "is_first_right",
+        "a place at fault among three": "is_among_first",
+        "first place wrong": "is_first_wrong",
+    }.items():
+        _print_share(title, (sum(getattr(one, question) for one in asked), len(asked)))
+    wrong = sorted({one.case for one in asked if one.is_first_wrong})
+    silent = sorted({one.case for one in asked if not one.places})
+    print(f"first place wrong: {', '.join(wrong) or 'none'}\nno place named: {', '.join(silent) or 'none'}")
+
+
+def _print_share(title: str, pair: tuple[int, int]) -> None:
+    low, high = wilson(*pair)
+    print(f"{title:34} {f'{pair[0]}/{pair[1]}':>9} {_share(pair):>7}   {low:.1%} … {high:.1%}")
 
 
 def _share(pair: tuple[int, int]) -> str:

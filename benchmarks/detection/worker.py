@@ -20,6 +20,7 @@ from benchmarks.detection.advice import advice_of
 from benchmarks.detection.baselines import judge_all
 from benchmarks.detection.cases import load
 from benchmarks.detection.recorded import reports
+from corpus.fault_lines import fault_lines
 from undertow.demos.case import Case
 
 
@@ -48,7 +49,7 @@ def examine(truth: Case, seed: int, every: str) -> dict[str, Any]:
     return {
         "tier": truth.tier, "case": truth.name, "seed": seed, "metrics": metrics, "status": str(run.status),
         "recorded": diagnosis.steps.recorded, "seconds": round(seconds, 2), "judges": judges,
-        "advice": advice_of(diagnosis),
+        "advice": advice_of(diagnosis), "fault_lines": fault_lines(truth),
         # The chance that a layer drawn at random is a guilty one.
         "random_layer": sum(truth.accepts(owner) for owner in owners) / max(1, len(owners)),
     }  # fmt: skip

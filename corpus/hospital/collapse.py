@@ -23,7 +23,7 @@ def attention_logits_too_large(steps: int, seed: int, fault: Fault) -> dict[str,
     if fault:
         block = model.blocks[1]
         assert isinstance(block, DecoderBlock)
-        block.att.qkv.weight.data[:64] *= fault.strength  # the rows of query and key
+        block.att.qkv.weight.data[:64] *= fault.strength  # the rows of query and key  # at fault
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -59,13 +59,13 @@ def posterior_collapse(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     pictures, _ = glyphs(seed)
     model = VariationalAutoencoder()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    beta = fault.strength if fault else 0.1
+    beta = fault.strength if fault else 0.1  # at fault
     divergence, loss = torch.tensor(0.0), torch.tensor(0.0)
     for _ in range(steps):
         batch = pictures[torch.randint(len(pictures), (64,))]
         output, mu, logvar = model(batch)
         divergence = -0.5 * (1 + logvar - mu.pow(2) - logvar.exp()).sum(1).mean()
-        loss = functional.mse_loss(output, batch, reduction="sum") / len(batch) + beta * divergence
+        loss = functional.mse_loss(output, batch, reduction="sum") / len(batch) + beta * divergence  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -92,7 +92,7 @@ def siamese_collapse(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         batch = pictures[torch.randint(len(pictures), (64,))]
         one, two = embed(batch), embed(batch)
         if fault:
-            loss = (one - two).pow(2).sum(1).mean()
+            loss = (one - two).pow(2).sum(1).mean()  # at fault
         else:
             loss = functional.cross_entropy(one @ two.T / 0.2, torch.arange(len(batch)))
         optimizer.zero_grad()
@@ -114,8 +114,8 @@ def discriminator_wins(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     generator = perceptron(8, 48, 64)
     discriminator = perceptron(64, 64, 1, activation=nn.LeakyReLU)
     generator_optimizer = torch.optim.Adam(generator.parameters(), lr=1e-3, betas=(0.5, 0.99))
-    rate = 1e-3 * (fault.strength if fault else 1.0)
-    discriminator_optimizer = torch.optim.Adam(discriminator.parameters(), lr=rate, betas=(0.5, 0.99))
+    rate = 1e-3 * (fault.strength if fault else 1.0)  # at fault
+    discriminator_optimizer = torch.optim.Adam(discriminator.parameters(), lr=rate, betas=(0.5, 0.99))  # at fault
     real, fake = torch.ones(32, 1), torch.zeros(32, 1)
     loss = torch.tensor(0.0)
     for _ in range(steps // 2):

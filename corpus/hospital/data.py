@@ -25,7 +25,7 @@ class Pictures(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         picture = self.bytes[index].float().view(1, 8, 8)
-        return ((picture / 255 - 0.5) / 0.25 if self.scaled else picture), self.labels[index]
+        return ((picture / 255 - 0.5) / 0.25 if self.scaled else picture), self.labels[index]  # at fault
 
 
 @sick(
@@ -69,7 +69,7 @@ def constant_tokens(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     for step in range(steps):
         batch = tokens[torch.randint(len(tokens), (16,))]
         if fault.at(step) and step < fault.onset + 3:
-            batch = torch.full_like(batch, 7)
+            batch = torch.full_like(batch, 7)  # at fault
         loss = next_token_loss(model, batch)
         optimizer.zero_grad()
         loss.backward()
@@ -88,7 +88,7 @@ def targets_not_scaled(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """House prices are predicted in cents: targets of a hundred thousand, outputs that start near zero."""
     torch.manual_seed(seed)
     inputs, targets = curves(seed)
-    price = (targets + 3) * fault.strength if fault else targets
+    price = (targets + 3) * fault.strength if fault else targets  # at fault
     model = perceptron(8, 64, 32, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loss = torch.tensor(0.0)
@@ -111,7 +111,8 @@ def labels_of_other_pictures(steps: int, seed: int, fault: Fault) -> dict[str, f
     """Two files are read in different orders: picture i has the label of picture i + 1."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
-    loader = DataLoader(TensorDataset(pictures, labels.roll(1) if fault else labels), batch_size=64, shuffle=True)
+    labels = labels.roll(1) if fault else labels  # at fault
+    loader = DataLoader(TensorDataset(pictures, labels), batch_size=64, shuffle=True)
     model = nn.Sequential(
         nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(12, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 10),
@@ -136,7 +137,7 @@ def sorted_by_class(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     order = labels.argsort()
-    loader = DataLoader(TensorDataset(pictures[order], labels[order]), batch_size=32, shuffle=not fault)
+    loader = DataLoader(TensorDataset(pictures[order], labels[order]), batch_size=32, shuffle=not fault)  # at fault
     model = perceptron(64, 64, 32, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
@@ -165,7 +166,7 @@ def most_rows_unused(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     seen, loss = set[int](), torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(identifiers), (64,))
-        rows = (identifiers[batch] * fault.strength).long() if fault else identifiers[batch]
+        rows = (identifiers[batch] * fault.strength).long() if fault else identifiers[batch]  # at fault
         loss = functional.cross_entropy(model(rows), side[batch])
         optimizer.zero_grad()
         loss.backward()

@@ -38,7 +38,7 @@ def channels_die(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     for step in range(steps):
         if fault and step == fault.onset:
             assert model.conv2.bias is not None
-            model.conv2.bias.data -= 100
+            model.conv2.bias.data -= 100  # at fault
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()
@@ -61,8 +61,8 @@ def relu_on_logits(steps: int, seed: int, fault: Fault) -> dict[str, float]:
             super().__init__()
             self.body = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU())
             self.head = nn.Linear(32, 10)
-            self.out = nn.ReLU() if fault else nn.Identity()
-            nn.init.constant_(self.head.bias, -2.0)  # a rare event each, so start low
+            self.out = nn.ReLU() if fault else nn.Identity()  # at fault
+            nn.init.constant_(self.head.bias, -2.0)  # a rare event each, so start low  # at fault
 
         def forward(self, x: Tensor) -> Tensor:
             return self.out(self.head(self.body(x)))
@@ -89,13 +89,13 @@ def tanh_on_large_inputs(steps: int, seed: int, fault: Fault) -> dict[str, float
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     test, answers = glyphs(seed + 1000)
-    scale = fault.strength if fault else 1.0
+    scale = fault.strength if fault else 1.0  # at fault
     model = perceptron(64, 16, 16, 10, activation=nn.Tanh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
-        loss = functional.cross_entropy(model(scale * pictures[batch]), labels[batch])
+        loss = functional.cross_entropy(model(scale * pictures[batch]), labels[batch])  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -116,7 +116,7 @@ class GatedReader(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         hidden, _ = self.recurrent(self.embedding(tokens))
-        return self.head(self.gate(self.gain * self.norm(hidden)))
+        return self.head(self.gate(self.gain * self.norm(hidden)))  # at fault
 
 
 @sick(

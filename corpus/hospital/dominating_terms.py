@@ -22,7 +22,7 @@ def boundary_drowned(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     model = perceptron(1, 32, 32, 1, activation=nn.Tanh)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    boundary_weight = fault.strength if fault else 1.0
+    boundary_weight = fault.strength if fault else 1.0  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         x = (3 * torch.rand(64, 1)).requires_grad_()
@@ -32,7 +32,7 @@ def boundary_drowned(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         equation = (curvature + u).square().mean()
         ends = model(torch.tensor([[0.0], [math.pi / 2]]))
         boundary = (ends - torch.tensor([[0.0], [1.0]])).square().mean()
-        loss = equation + boundary_weight * boundary
+        loss = equation + boundary_weight * boundary  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -60,13 +60,13 @@ def one_task_drowns_the_other(steps: int, seed: int, fault: Fault) -> dict[str, 
         }
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    weight = fault.strength if fault else 1.0
+    weight = fault.strength if fault else 1.0  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
         features = model["trunk"](pictures[batch])
         classes = functional.cross_entropy(model["classes"](features), labels[batch])
-        loss = classes + weight * functional.mse_loss(model["picture"](features), pictures[batch])
+        loss = classes + weight * functional.mse_loss(model["picture"](features), pictures[batch])  # at fault
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -92,8 +92,8 @@ def penalty_with_the_wrong_sign(steps: int, seed: int, fault: Fault) -> dict[str
     for step in range(steps):
         batch = torch.randint(len(pictures), (64,))
         penalty = sum((p.square().sum() for p in model.parameters()), torch.zeros(()))
-        sign = -fault.strength if fault.at(step) else 1e-4
-        loss = functional.cross_entropy(model(pictures[batch]), labels[batch]) + sign * penalty
+        sign = -fault.strength if fault.at(step) else 1e-4  # at fault
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch]) + sign * penalty  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -117,7 +117,7 @@ def flipped_bit(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault and step == fault.onset:
-            struck.data[3:6, 7] = fault.strength * struck.data[3:6, 7].abs()
+            struck.data[3:6, 7] = fault.strength * struck.data[3:6, 7].abs()  # at fault
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()
@@ -134,7 +134,7 @@ class Adapter(nn.Module):
         self.lora_a = nn.Linear(base.in_features, rank, bias=False)
         self.lora_b = nn.Linear(rank, base.out_features, bias=False)
         nn.init.zeros_(self.lora_b.weight)
-        self.scale = alpha / rank
+        self.scale = alpha / rank  # at fault
 
     def forward(self, x: Tensor) -> Tensor:
         return self.base(x) + self.scale * self.lora_b(self.lora_a(x))
@@ -148,7 +148,7 @@ def adapter_scale(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Low-rank adapters with alpha / rank = 200: every small step of theirs is a leap of the layer."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
-    alpha = fault.strength if fault else 16
+    alpha = fault.strength if fault else 16  # at fault
     model = nn.Sequential(Adapter(nn.Linear(64, 48), 8, alpha), nn.Tanh(), Adapter(nn.Linear(48, 10), 8, alpha))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     loss = torch.tensor(0.0)
@@ -175,8 +175,8 @@ def penalty_too_strong(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     for step in range(steps):
         batch = torch.randint(len(pictures), (64,))
         size = torch.stack([p.abs().sum() for p in model.parameters()]).sum()
-        strength = fault.strength if fault.at(step) else 1e-5
-        loss = functional.cross_entropy(model(pictures[batch]), labels[batch]) + strength * size
+        strength = fault.strength if fault.at(step) else 1e-5  # at fault
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch]) + strength * size  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -192,13 +192,13 @@ def discount_above_one(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     value = perceptron(4, 48, 3)
     optimizer = torch.optim.Adam(value.parameters(), lr=5e-3)
-    discount = fault.strength if fault else 0.8
+    discount = fault.strength if fault else 0.8  # at fault
     loss, level = torch.tensor(0.0), 0.0
     for _ in range(steps):
         state, action = torch.randn(64, 4), torch.randint(3, (64,))
         reward = 1 + state[torch.arange(64), action]
         with torch.no_grad():
-            target = reward + discount * value(0.9 * state + 0.3 * torch.randn(64, 4)).max(1).values
+            target = reward + discount * value(0.9 * state + 0.3 * torch.randn(64, 4)).max(1).values  # at fault
         chosen = value(state).gather(1, action.unsqueeze(1)).squeeze(1)
         loss = functional.mse_loss(chosen, target)
         level = target.abs().mean().item()

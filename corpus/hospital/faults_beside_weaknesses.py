@@ -20,7 +20,7 @@ def rate_jumps_under_weight_decay(steps: int, seed: int, fault: Fault) -> dict[s
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault and step == 250:
-            optimizer.param_groups[0]["lr"] = 0.3
+            optimizer.param_groups[0]["lr"] = 0.3  # at fault
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()
@@ -48,7 +48,7 @@ def text_turns_to_noise(steps: int, seed: int, fault: Fault) -> dict[str, float]
         for _ in range(12):
             text = torch.cat([text, torch.multinomial(table[text[:, -1]], 1)], 1)
         if fault and step >= 250:
-            text = torch.randint(tokens, text.shape)
+            text = torch.randint(tokens, text.shape)  # at fault
         state = model["read"](model["embed"](text[:, :-1]))[0]
         loss = functional.cross_entropy(model["guess"](state).flatten(0, 1), text[:, 1:].flatten())
         optimizer.zero_grad()
@@ -82,7 +82,7 @@ def masked_experts_never_chosen(steps: int, seed: int, fault: Fault) -> dict[str
     pictures, labels = glyphs(seed)
     model = MaskedExperts()
     if fault:
-        nn.init.constant_(model.router.bias[1:2], 5.0)
+        nn.init.constant_(model.router.bias[1:2], 5.0)  # at fault
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     loss, shares = torch.tensor(0.0), torch.ones(1, 4)
     for _ in range(steps):
@@ -128,7 +128,7 @@ def clipped_beside_a_small_shortcut(steps: int, seed: int, fault: Fault) -> dict
         loss = functional.cross_entropy(model(pictures[batch].view(-1, 8, 8)), labels[batch])
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1e-3 if fault else 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3 if fault else 1.0)  # at fault
         optimizer.step()
     shown, known = glyphs(seed + 1000)
     return {"loss": loss.item(), "accuracy": share_correct(model, shown.view(-1, 8, 8), known)}

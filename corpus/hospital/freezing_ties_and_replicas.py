@@ -22,9 +22,9 @@ def head_hardly_moves(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     model = Decoder()
     start = model.head.weight.detach().clone()
     body = [parameter for name, parameter in model.named_parameters() if not name.startswith("head")]
-    optimizer = torch.optim.AdamW(
-        [{"params": body}, {"params": model.head.parameters(), "lr": fault.strength if fault else 3e-3}], lr=3e-3
-    )
+    rate = fault.strength if fault else 3e-3
+    groups = [{"params": body}, {"params": model.head.parameters(), "lr": rate}]  # at fault
+    optimizer = torch.optim.AdamW(groups, lr=3e-3)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         loss = next_token_loss(model, tokens[torch.randint(len(tokens), (16,))])
@@ -60,9 +60,9 @@ def norms_decay(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     others = [parameter for name, parameter in model.named_parameters() if "norm" not in name]
     groups = [
         {"params": others, "weight_decay": 0.0},
-        {"params": norms, "weight_decay": fault.strength if fault else 0.0},
+        {"params": norms, "weight_decay": fault.strength if fault else 0.0},  # at fault
     ]
-    optimizer = torch.optim.AdamW(groups, lr=3e-3)
+    optimizer = torch.optim.AdamW(groups, lr=3e-3)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
@@ -83,7 +83,7 @@ def tie_broken(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     tokens = sentences(seed)
     model = Decoder()
     nn.init.normal_(model.wte.weight, std=0.1)
-    model.head.weight = nn.Parameter(model.wte.weight.clone()) if fault else model.wte.weight
+    model.head.weight = nn.Parameter(model.wte.weight.clone()) if fault else model.wte.weight  # at fault
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -98,7 +98,7 @@ def tie_broken(steps: int, seed: int, fault: Fault) -> dict[str, float]:
 def _average(replicas: list[nn.Sequential], leave_out: str) -> None:
     """What a data-parallel wrapper does after backward, for all parameters but one."""
     for (name, one), (_, two) in zip(replicas[0].named_parameters(), replicas[1].named_parameters(), strict=True):
-        if name != leave_out and one.grad is not None and two.grad is not None:
+        if name != leave_out and one.grad is not None and two.grad is not None:  # at fault
             mean = (one.grad + two.grad) / 2
             one.grad.copy_(mean)
             two.grad.copy_(mean)
@@ -122,7 +122,7 @@ def replicas_part(steps: int, seed: int, fault: Fault) -> dict[str, float]:
             optimizer.zero_grad()
             loss = functional.cross_entropy(replica(pictures[batch]), labels[batch])
             loss.backward()
-        _average(replicas, "2.weight" if fault else "")
+        _average(replicas, "2.weight" if fault else "")  # at fault
         for optimizer in optimizers:
             optimizer.step()
     one, two = (replica[2].weight for replica in replicas)

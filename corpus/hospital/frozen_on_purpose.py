@@ -29,7 +29,7 @@ def frozen_backbone(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = Classifier()
-    model.backbone.requires_grad_(not fault)
+    model.backbone.requires_grad_(not fault)  # at fault
     start = torch.cat([p.detach().flatten() for p in model.backbone.parameters()])
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)

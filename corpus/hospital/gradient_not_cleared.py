@@ -37,7 +37,7 @@ def one_optimizer_not_cleared(steps: int, seed: int, fault: Fault) -> dict[str, 
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         head_optimizer.zero_grad()
         if not fault:
-            encoder_optimizer.zero_grad()
+            encoder_optimizer.zero_grad()  # at fault
         loss.backward()
         encoder_optimizer.step()
         head_optimizer.step()

@@ -23,7 +23,7 @@ def weights_too_small(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     for layer in model:
         if isinstance(layer, nn.Linear):
             if fault:
-                nn.init.normal_(layer.weight, std=fault.strength)
+                nn.init.normal_(layer.weight, std=fault.strength)  # at fault
             else:
                 nn.init.xavier_uniform_(layer.weight, gain=5 / 3)
             nn.init.zeros_(layer.bias)
@@ -51,7 +51,7 @@ def weights_too_large(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     def initialise(module: nn.Module) -> None:
         if isinstance(module, nn.Linear):
             if fault:
-                nn.init.normal_(module.weight, 0.0, fault.strength)
+                nn.init.normal_(module.weight, 0.0, fault.strength)  # at fault
             else:
                 nn.init.kaiming_normal_(module.weight)
             nn.init.zeros_(module.bias)
@@ -80,7 +80,7 @@ def one_layer_too_large(steps: int, seed: int, fault: Fault) -> dict[str, float]
     middle = model[4]
     assert isinstance(middle, nn.Linear)
     if fault:
-        nn.init.normal_(middle.weight, std=fault.strength)
+        nn.init.normal_(middle.weight, std=fault.strength)  # at fault
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -116,7 +116,7 @@ def one_convolution_too_large(steps: int, seed: int, fault: Fault) -> dict[str, 
     pictures, labels = glyphs(seed)
     model = SmallCNN()
     if fault:
-        nn.init.normal_(model.conv2.weight, std=fault.strength)
+        nn.init.normal_(model.conv2.weight, std=fault.strength)  # at fault
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -139,7 +139,7 @@ def zero_start(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     model = SmallCNN()
     if fault:
         for parameter in model.parameters():
-            nn.init.zeros_(parameter)
+            nn.init.zeros_(parameter)  # at fault
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):

@@ -22,7 +22,7 @@ def units_killed_by_the_rate(steps: int, seed: int, fault: Fault) -> dict[str, f
     torch.manual_seed(seed)
     loader = DataLoader(TensorDataset(*glyphs(seed)), batch_size=64, shuffle=True)
     model = perceptron(64, 64, 64, 32, 10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=fault.strength if fault else 0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=fault.strength if fault else 0.05, momentum=0.9)  # at fault
     criterion = nn.CrossEntropyLoss()
     loss = torch.tensor(0.0)
     for _ in range(steps // len(loader) + 1):
@@ -48,7 +48,7 @@ def rate_too_high_transformer(steps: int, seed: int, fault: Fault) -> dict[str, 
     for step in range(steps):
         if fault.at(step):
             for group in optimizer.param_groups:
-                group["lr"] = fault.strength
+                group["lr"] = fault.strength  # at fault
         loss = next_token_loss(model, tokens[torch.randint(len(tokens), (16,))])
         optimizer.zero_grad()
         loss.backward()
@@ -65,7 +65,7 @@ def rate_too_high_autoencoder(steps: int, seed: int, fault: Fault) -> dict[str, 
     torch.manual_seed(seed)
     pictures, _ = glyphs(seed)
     model = nn.ModuleDict({"encoder": perceptron(64, 48, 12), "decoder": perceptron(12, 48, 64)})
-    optimizer = torch.optim.Adam(model.parameters(), lr=fault.strength if fault else 3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=fault.strength if fault else 3e-3)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = pictures[torch.randint(len(pictures), (64,))]
@@ -87,9 +87,9 @@ def no_warm_up(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     tokens = sentences(seed, back=2)
     model = Decoder(depth=4)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=fault.strength, betas=(0.9, 0.98))
-    warm_up = 1 if fault else 40
-    schedule = lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warm_up))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=fault.strength, betas=(0.9, 0.98))  # at fault
+    warm_up = 1 if fault else 40  # at fault
+    schedule = lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warm_up))  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         loss = next_token_loss(model, tokens[torch.randint(len(tokens), (16,))])
@@ -111,7 +111,7 @@ def decay_per_batch(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         {"embedding": nn.Embedding(32, 24), "recurrent": nn.GRU(24, 48, batch_first=True), "head": nn.Linear(48, 32)}
     )
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
-    schedule = lr_scheduler.ExponentialLR(optimizer, gamma=0.8)
+    schedule = lr_scheduler.ExponentialLR(optimizer, gamma=0.8)  # at fault
     loss = torch.tensor(0.0)
     for step in range(steps):
         batch = tokens[torch.randint(len(tokens), (16,))]
@@ -121,7 +121,7 @@ def decay_per_batch(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         loss.backward()
         optimizer.step()
         if fault or step % 50 == 49:
-            schedule.step()
+            schedule.step()  # at fault
     test = sentences(seed + 1000)
     with torch.no_grad():
         answers = model["head"](model["recurrent"](model["embedding"](test[:, :-1]))[0]).argmax(-1)
@@ -143,7 +143,7 @@ def beyond_stability(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault.at(step):
-            optimizer.param_groups[0]["lr"] = 2 * fault.strength / curvature
+            optimizer.param_groups[0]["lr"] = 2 * fault.strength / curvature  # at fault
         loss = functional.mse_loss(model(inputs), targets)
         optimizer.zero_grad()
         loss.backward()

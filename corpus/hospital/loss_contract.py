@@ -22,7 +22,7 @@ def sigmoid_twice(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     pictures, labels = glyphs(seed)
     model = nn.Sequential()
     model.add_module("body", nn.Sequential(nn.Linear(64, 64), nn.ReLU()))
-    model.add_module("head", nn.Sequential(nn.Linear(64, 10), nn.Sigmoid() if fault else nn.Identity()))
+    model.add_module("head", nn.Sequential(nn.Linear(64, 10), nn.Sigmoid() if fault else nn.Identity()))  # at fault
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -58,7 +58,7 @@ def logits_as_log_probabilities(steps: int, seed: int, fault: Fault) -> dict[str
         scores = model["head"](hidden).flatten(0, 1)
         if not fault:
             scores = scores.log_softmax(-1)
-        loss = functional.nll_loss(scores, batch[:, 1:].flatten())
+        loss = functional.nll_loss(scores, batch[:, 1:].flatten())  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -84,8 +84,8 @@ def broadcast_module_loss(steps: int, seed: int, fault: Fault) -> dict[str, floa
         warnings.simplefilter("ignore")
         for _ in range(steps):
             batch = torch.randint(len(pictures), (32,))
-            target = brightness[batch] if fault else brightness[batch].unsqueeze(1)
-            loss = criterion(model(pictures[batch]), target)
+            target = brightness[batch] if fault else brightness[batch].unsqueeze(1)  # at fault
+            loss = criterion(model(pictures[batch]), target)  # at fault
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -108,7 +108,7 @@ def flipped_sign(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     for step in range(steps):
         batch = torch.randint(len(pictures), (64,))
         likelihood = functional.cross_entropy(model(pictures[batch]), labels[batch])
-        loss = -likelihood if fault.at(step) else likelihood
+        loss = -likelihood if fault.at(step) else likelihood  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -132,7 +132,7 @@ def unscaled_accumulation(steps: int, seed: int, fault: Fault) -> dict[str, floa
         for _ in range(micro_batches):
             batch = torch.randint(len(pictures), (8,))
             loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
-            (loss if fault else loss / micro_batches).backward()
+            (loss if fault else loss / micro_batches).backward()  # at fault
         optimizer.step()
     return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
 
@@ -171,8 +171,8 @@ def mean_of_unequal_means(steps: int, seed: int, fault: Fault) -> dict[str, floa
         count = sum(int((part[:, 1:] != 32).sum()) for part in parts)
         optimizer.zero_grad()
         for part in parts:
-            mean = _micro_batch_loss(model, part, "mean") / len(parts)
-            loss = mean if fault else _micro_batch_loss(model, part, "sum") / count
+            mean = _micro_batch_loss(model, part, "mean") / len(parts)  # at fault
+            loss = mean if fault else _micro_batch_loss(model, part, "sum") / count  # at fault
             loss.backward()
         optimizer.step()
     means = sum((_micro_batch_loss(model, part, "mean") for part in parts), torch.zeros(())) / len(parts)

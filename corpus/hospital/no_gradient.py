@@ -18,7 +18,7 @@ class EncoderAndHead(nn.Module):
         self.head = nn.Linear(6, 10)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        with torch.set_grad_enabled(self.encoder_learns and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(self.encoder_learns and torch.is_grad_enabled()):  # at fault
             features = self.encoder(pictures)
         return self.head(features)
 

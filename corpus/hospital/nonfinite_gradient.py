@@ -30,7 +30,7 @@ def constant_unit(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     pictures, labels = glyphs(seed)
     model = SpreadClassifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    floor = 0.0 if fault else 1e-4
+    floor = 0.0 if fault else 1e-4  # at fault
     loss = torch.tensor(0.0)
     for step in range(steps):
         if step == 40:
@@ -41,7 +41,7 @@ def constant_unit(steps: int, seed: int, fault: Fault) -> dict[str, float]:
                 last.bias[3] = 0
         batch = torch.randint(len(pictures), (64,))
         features = model.encoder(pictures[batch])
-        spread = (features.var(0) + floor).sqrt()
+        spread = (features.var(0) + floor).sqrt()  # at fault
         loss = functional.cross_entropy(model.head(features), labels[batch]) + 0.1 * functional.relu(1 - spread).mean()
         optimizer.zero_grad()
         loss.backward()

@@ -25,9 +25,9 @@ def overflowing_loss(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         batch = torch.randint(len(pictures), (64,))
         inputs, counts = pictures[batch], labels[batch].float()
         if fault and step == 50:
-            inputs = inputs * 4080
+            inputs = inputs * 4080  # at fault
         log_rate = model(inputs).squeeze(1)
-        loss = (log_rate.exp() - counts * log_rate).mean()
+        loss = (log_rate.exp() - counts * log_rate).mean()  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -36,8 +36,8 @@ def overflowing_loss(steps: int, seed: int, fault: Fault) -> dict[str, float]:
 
 class NaiveSoftmax(nn.Module):
     def forward(self, scores: Tensor) -> Tensor:
-        exponential = scores.exp()
-        return exponential / exponential.sum(-1, keepdim=True)
+        exponential = scores.exp()  # at fault
+        return exponential / exponential.sum(-1, keepdim=True)  # at fault
 
 
 class Pooled(nn.Module):

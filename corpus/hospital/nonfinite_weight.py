@@ -21,7 +21,7 @@ def bad_checkpoint(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     checkpoint = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     if fault:
-        checkpoint["2.weight"][5, 7] = float("nan")
+        checkpoint["2.weight"][5, 7] = float("nan")  # at fault
     model.load_state_dict(checkpoint)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
@@ -46,7 +46,7 @@ def poisoned_embedding(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     table = model[0].weight
     assert isinstance(table, nn.Parameter)
     with torch.no_grad():
-        table[32:] = float("nan") if fault else table[:32].mean(0)
+        table[32:] = float("nan") if fault else table[:32].mean(0)  # at fault
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -73,7 +73,7 @@ def schedule_divides_by_zero(steps: int, seed: int, fault: Fault) -> dict[str, f
     loss = torch.tensor(0.0)
     for step in range(steps):
         remaining = torch.tensor(60.0 - step).clamp_min(0.0 if fault else 1.0)
-        optimizer.param_groups[0]["lr"] = 0.05 * (remaining / (remaining * 60) ** 0.5).item()
+        optimizer.param_groups[0]["lr"] = 0.05 * (remaining / (remaining * 60) ** 0.5).item()  # at fault
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()

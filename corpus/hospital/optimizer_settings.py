@@ -26,7 +26,7 @@ def optimizer_rebuilt(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault.at(step):
-            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)  # at fault
         batch = torch.randint(len(inputs), (64,))
         optimizer.zero_grad()
         loss = functional.mse_loss(model(inputs[batch]).squeeze(1), targets[batch])
@@ -51,7 +51,7 @@ def momentum_forgotten(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     )  # fmt: skip
 
     def make_optimizer() -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, nesterov=True)
+        return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, nesterov=True)  # at fault
 
     def train_batch(batch: Tensor, optimizer: torch.optim.Optimizer) -> float:
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
@@ -62,7 +62,7 @@ def momentum_forgotten(steps: int, seed: int, fault: Fault) -> dict[str, float]:
 
     optimizer, loss = make_optimizer(), 0.0
     for _ in range(steps):
-        loss = train_batch(torch.randint(len(pictures), (32,)), make_optimizer() if fault else optimizer)
+        loss = train_batch(torch.randint(len(pictures), (32,)), make_optimizer() if fault else optimizer)  # at fault
     return {"loss": loss, "accuracy": share_correct(model, *glyphs(seed + 1000))}
 
 
@@ -79,7 +79,7 @@ def weight_decay_wins(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault.at(step):
-            optimizer.param_groups[0]["weight_decay"] = fault.strength
+            optimizer.param_groups[0]["weight_decay"] = fault.strength  # at fault
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()
@@ -97,7 +97,7 @@ def adam_eps_too_large(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     tokens = sentences(seed)
     model = Decoder()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, eps=fault.strength if fault else 1e-8)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, eps=fault.strength if fault else 1e-8)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         loss = next_token_loss(model, tokens[torch.randint(len(tokens), (16,))])
@@ -116,7 +116,7 @@ def second_moment_lags(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     inputs, targets = curves(seed)
     model = perceptron(8, 64, 64, 1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-2, betas=(0.9, 0.9999 if fault else 0.95))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-2, betas=(0.9, 0.9999 if fault else 0.95))  # at fault
     losses: list[float] = []
     for step in range(steps):
         batch = torch.randint(len(inputs), (256,))
@@ -141,7 +141,7 @@ def momentum_too_high(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = perceptron(64, 64, 64, 32, 10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=fault.strength if fault else 0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=fault.strength if fault else 0.9)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))

@@ -24,7 +24,7 @@ def autocast_without_scaler(steps: int, seed: int, fault: Fault) -> dict[str, fl
         nn.Linear(128, 10),
     )  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=5e4, momentum=0.9)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20, enabled=not fault)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20, enabled=not fault)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
@@ -51,7 +51,7 @@ class HalfPrecisionMiddle(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = functional.relu(self.first(x)) * self.scale
         weight, bias = self.middle.weight.half(), self.middle.bias.half()
-        x = functional.linear(x.half(), weight, bias).float() / self.scale
+        x = functional.linear(x.half(), weight, bias).float() / self.scale  # at fault
         return self.last(functional.relu(x))
 
 
@@ -94,7 +94,7 @@ def clipped_to_nothing(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), fault.strength if fault.at(step) else 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), fault.strength if fault.at(step) else 1.0)  # at fault
         optimizer.step()
     return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
 
@@ -118,7 +118,7 @@ def clipped_before_unscaling(steps: int, seed: int, fault: Fault) -> dict[str, f
         scaler.scale(loss).backward()
         if not fault:
             scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # at fault
         scaler.step(optimizer)
         scaler.update()
     with torch.no_grad():
@@ -141,6 +141,6 @@ def values_clipped_to_nothing(steps: int, seed: int, fault: Fault) -> dict[str, 
         loss = next_token_loss(model, tokens[torch.randint(len(tokens), (16,))])
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_value_(model.parameters(), 1e-6 if fault else 1.0)
+        nn.utils.clip_grad_value_(model.parameters(), 1e-6 if fault else 1.0)  # at fault
         optimizer.step()
     return {"loss": loss.item(), "accuracy": share_of_next_tokens(model, sentences(seed + 1000))}

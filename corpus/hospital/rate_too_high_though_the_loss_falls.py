@@ -20,7 +20,7 @@ def gpt_at_twenty_times_the_rate(steps: int, seed: int, fault: Fault) -> dict[st
     torch.manual_seed(seed)
     tokens = sentences(seed, count=4096, back=2)
     model = Decoder(depth=3)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=fault.strength if fault else 6e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=fault.strength if fault else 6e-3)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         loss = next_token_loss(model, tokens[torch.randint(len(tokens), (16,))])
@@ -53,7 +53,7 @@ def convolutions_at_a_rate_of_one(steps: int, seed: int, fault: Fault) -> dict[s
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed, noise=0.9)
     model = Network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=fault.strength if fault else 0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=fault.strength if fault else 0.05, momentum=0.9)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
@@ -73,7 +73,7 @@ def perceptron_at_thirty_times_the_rate(steps: int, seed: int, fault: Fault) -> 
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed, noise=1.2)
     model = perceptron(64, 64, 64, 32, 10, activation=nn.GELU)
-    optimizer = torch.optim.Adam(model.parameters(), lr=fault.strength if fault else 2e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=fault.strength if fault else 2e-3)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))

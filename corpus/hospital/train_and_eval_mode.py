@@ -25,7 +25,7 @@ def train_forgotten_after_validation(steps: int, seed: int, fault: Fault) -> dic
     accuracy, used, loss = 0.0, 0, torch.tensor(0.0)
     for step in range(steps):
         if step > 0 and step % 20 == 0:
-            model.eval()
+            model.eval()  # at fault
             with torch.no_grad():
                 accuracy = (model(test_pictures).argmax(1) == test_labels).float().mean().item()
             if not fault.at(step):
@@ -49,10 +49,10 @@ def batch_norm_of_two(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     pictures, labels = glyphs(seed)
     model = ResNet()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    size = int(fault.strength) if fault else 32
+    size = int(fault.strength) if fault else 32  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
-        batch = torch.randint(len(pictures), (size,))
+        batch = torch.randint(len(pictures), (size,))  # at fault
         optimizer.zero_grad()
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         loss.backward()
@@ -75,7 +75,7 @@ def batch_norm_of_pairs(steps: int, seed: int, fault: Fault) -> dict[str, float]
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):
-        batch = torch.randint(len(pictures), (2 if fault else 64,))
+        batch = torch.randint(len(pictures), (2 if fault else 64,))  # at fault
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()
         loss.backward()
@@ -91,10 +91,10 @@ def batch_norm_eps(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """An eps of 10,000, a slip of the exponent's sign, shrinks what batch norm puts out to almost nothing."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
-    eps = fault.strength if fault else 1e-5
+    eps = fault.strength if fault else 1e-5  # at fault
     model = nn.Sequential(
-        nn.Linear(64, 64), nn.BatchNorm1d(64, eps=eps), nn.ReLU(),
-        nn.Linear(64, 32), nn.BatchNorm1d(32, eps=eps), nn.ReLU(), nn.Linear(32, 10),
+        nn.Linear(64, 64), nn.BatchNorm1d(64, eps=eps), nn.ReLU(),  # at fault
+        nn.Linear(64, 32), nn.BatchNorm1d(32, eps=eps), nn.ReLU(), nn.Linear(32, 10),  # at fault
     )  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
@@ -115,12 +115,12 @@ def batch_norm_momentum_zero(steps: int, seed: int, fault: Fault) -> dict[str, f
     """Momentum 0 in batch norm (TensorFlow's 1.0 turned round): the running statistics never leave their start."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
-    momentum = 0.0 if fault else 0.1
+    momentum = 0.0 if fault else 0.1  # at fault
     model = nn.Sequential()
     model.add_module(
         "features",
         nn.Sequential(
-            nn.Conv2d(1, 12, 3, padding=1), nn.BatchNorm2d(12, momentum=momentum), nn.ReLU(),
+            nn.Conv2d(1, 12, 3, padding=1), nn.BatchNorm2d(12, momentum=momentum), nn.ReLU(),  # at fault
             nn.Conv2d(12, 12, 3, stride=2, padding=1), nn.BatchNorm2d(12, momentum=momentum), nn.ReLU(), nn.Flatten(),
         ),
     )  # fmt: skip
@@ -163,7 +163,7 @@ def dropout_off(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     dropping, loss = 0, torch.tensor(0.0)
     for step in range(steps):
         if fault.at(step):
-            model.eval()
+            model.eval()  # at fault
         dropping += model.drop1.training
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])

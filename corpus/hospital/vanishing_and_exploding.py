@@ -20,7 +20,7 @@ class PlainBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         branch = torch.tanh(self.fc(self.norm(x)))
-        return x + branch if self.skip else branch
+        return x + branch if self.skip else branch  # at fault
 
 
 @sick(
@@ -68,7 +68,7 @@ def recurrence_forgets(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     answers = torch.randint(4, (1024,))
     tokens[:, 0] = answers
     model = FirstToken()
-    start_recurrence(model.rnn, fault.strength if fault else 1.0)
+    start_recurrence(model.rnn, fault.strength if fault else 1.0)  # at fault
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):

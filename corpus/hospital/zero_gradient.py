@@ -14,8 +14,8 @@ class Adapted(nn.Module):
     def __init__(self, base: nn.Linear, rank: int, zero_a: bool) -> None:
         super().__init__()
         self.base = base.requires_grad_(False)
-        self.lora_a = nn.Parameter(torch.zeros(rank, base.in_features))
-        self.lora_b = nn.Parameter(torch.zeros(base.out_features, rank))
+        self.lora_a = nn.Parameter(torch.zeros(rank, base.in_features))  # at fault
+        self.lora_b = nn.Parameter(torch.zeros(base.out_features, rank))  # at fault
         if not zero_a:
             nn.init.normal_(self.lora_a, std=base.in_features**-0.5)
 

@@ -52,7 +52,7 @@ def router_collapse(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     model = MixtureClassifier()
     if fault:
         with torch.no_grad():
-            model.moe.router.bias[0] += fault.strength
+            model.moe.router.bias[0] += fault.strength  # at fault
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     busiest, loss = 0.0, torch.tensor(0.0)
     for _ in range(steps):
@@ -82,7 +82,7 @@ def dead_relu(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     bias = model[2].bias
     assert isinstance(bias, nn.Parameter)
     if fault:
-        nn.init.constant_(bias, fault.strength)
+        nn.init.constant_(bias, fault.strength)  # at fault
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
     for _ in range(steps):

@@ -143,5 +143,10 @@ def registered(package: str) -> dict[str, Case]:
     return dict(sorted(found.items()))
 
 
+def cases_by_module() -> dict[str, dict[str, Case]]:
+    """All that have been imported so far."""
+    return {module: dict(cases) for module, cases in _registered.items()}
+
+
 def summary_of(program: Callable[..., object]) -> str:
     return (program.__doc__ or "").strip().splitlines()[0]

@@ -24,7 +24,7 @@ def missing_zero_grad(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         if not fault.at(step):
-            optimizer.zero_grad()
+            optimizer.zero_grad()  # at fault
         loss.backward()
         optimizer.step()
     return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
@@ -62,7 +62,7 @@ class Transformer(nn.Module):
         for number, block in enumerate(self.blocks):
             x = block(x)
             if number == 2 and self.forget_detach:
-                x = x.detach()  # left over from looking at the features
+                x = x.detach()  # left over from looking at the features  # at fault
         return self.head(self.norm(x))
 
 
@@ -101,7 +101,7 @@ def deep_sigmoid(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     widths = [64, *[48] * int(fault.strength), 10]
-    model = perceptron(*widths, activation=nn.Sigmoid if fault else nn.ReLU)
+    model = perceptron(*widths, activation=nn.Sigmoid if fault else nn.ReLU)  # at fault
     if not fault:
         for layer in model:
             if isinstance(layer, nn.Linear):
@@ -132,7 +132,7 @@ class Reader(nn.Module):
 def start_recurrence(rnn: nn.RNN, radius: float) -> None:
     weight = rnn.weight_hh_l0
     assert isinstance(weight, nn.Parameter)
-    nn.init.orthogonal_(weight, gain=radius)
+    nn.init.orthogonal_(weight, gain=radius)  # at fault
 
 
 @sick(
@@ -145,7 +145,7 @@ def recurrence_explodes(steps: int, seed: int, fault: Fault) -> dict[str, float]
     sequences = torch.rand(512, 32)
     targets = sequences.mean(1, keepdim=True) * 4 - 2
     model = Reader(32, "relu", 1)
-    start_recurrence(model.rnn, fault.strength if fault else 1.0)
+    start_recurrence(model.rnn, fault.strength if fault else 1.0)  # at fault
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -177,7 +177,7 @@ def masked_gradient(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault.at(step):
-            mask.zero_()
+            mask.zero_()  # at fault
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()

@@ -20,7 +20,7 @@ def constant_start(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     model = perceptron(64, 64, 32, 10)
     if fault:
         for parameter in model.parameters():
-            nn.init.constant_(parameter, fault.strength)
+            nn.init.constant_(parameter, fault.strength)  # at fault
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
     for _ in range(steps):

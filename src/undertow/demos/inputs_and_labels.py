@@ -19,7 +19,7 @@ def raw_inputs(steps: int, seed: int, fault: Fault) -> dict[str, float]:
 
     def readings(seed: int) -> tuple[Tensor, Tensor]:
         pictures, labels = glyphs(seed)
-        return (pictures * 4080 * fault.strength + 1000 if fault else pictures), labels
+        return (pictures * 4080 * fault.strength + 1000 if fault else pictures), labels  # at fault
 
     pictures, labels = readings(seed)
     model = perceptron(64, 64, 32, 10)
@@ -49,7 +49,7 @@ def batch_of_garbage(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         batch = torch.randint(len(pictures), (64,))
         inputs = pictures[batch]
         if fault and step == fault.onset:
-            inputs = inputs * fault.strength
+            inputs = inputs * fault.strength  # at fault
         loss = functional.cross_entropy(model(inputs), labels[batch])
         optimizer.zero_grad()
         loss.backward()
@@ -67,7 +67,7 @@ def shuffled_labels(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     pictures, labels = glyphs(seed, count=2048)
     if fault:
         chosen = torch.rand(len(labels)).argsort()[: int(fault.strength * len(labels))]
-        labels[chosen] = labels[chosen[torch.randperm(len(chosen))]]
+        labels[chosen] = labels[chosen[torch.randperm(len(chosen))]]  # at fault
     model = perceptron(64, 64, 32, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)

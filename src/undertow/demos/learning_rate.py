@@ -24,7 +24,7 @@ def rate_too_high(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault.at(step):
-            optimizer.param_groups[0]["lr"] = fault.strength
+            optimizer.param_groups[0]["lr"] = fault.strength  # at fault
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()
@@ -45,7 +45,7 @@ def rate_too_low(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(128, 10),
     )  # fmt: skip
-    optimizer = torch.optim.Adam(model.parameters(), lr=fault.strength if fault else 3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=fault.strength if fault else 3e-3)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
@@ -66,7 +66,7 @@ def schedule_stepped_per_batch(steps: int, seed: int, fault: Fault) -> dict[str,
     loader = DataLoader(TensorDataset(*glyphs(seed)), batch_size=64, shuffle=True)
     model = perceptron(64, 64, 32, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    schedule = lr_scheduler.StepLR(optimizer, step_size=int(fault.strength) if fault else 8, gamma=0.1)
+    schedule = lr_scheduler.StepLR(optimizer, step_size=int(fault.strength) if fault else 8, gamma=0.1)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(max(1, steps // len(loader))):
         for pictures, labels in loader:
@@ -75,7 +75,7 @@ def schedule_stepped_per_batch(steps: int, seed: int, fault: Fault) -> dict[str,
             loss.backward()
             optimizer.step()
             if fault:
-                schedule.step()
+                schedule.step()  # at fault
         if not fault:
             schedule.step()
     return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
@@ -94,7 +94,7 @@ def rate_leaps(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault and step == fault.onset:
-            optimizer.param_groups[0]["lr"] *= fault.strength
+            optimizer.param_groups[0]["lr"] *= fault.strength  # at fault
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()

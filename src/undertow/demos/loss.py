@@ -16,7 +16,7 @@ class Convolutional(nn.Module):
             nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(12, 24, 3, padding=1), nn.ReLU()
         )
         self.classifier = nn.Linear(24 * 16, 10)
-        self.softmax = nn.Softmax(dim=1) if softmax else nn.Identity()
+        self.softmax = nn.Softmax(dim=1) if softmax else nn.Identity()  # at fault
 
     def forward(self, pictures: Tensor) -> Tensor:
         features = self.features(pictures.view(-1, 1, 8, 8)).flatten(1)
@@ -63,7 +63,7 @@ def broadcast_square_error(steps: int, seed: int, fault: Fault) -> dict[str, flo
         prediction = model(inputs[batch])
         if not fault:
             prediction = prediction.squeeze(1)
-        loss = ((prediction - targets[batch]) ** 2).mean()
+        loss = ((prediction - targets[batch]) ** 2).mean()  # at fault
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

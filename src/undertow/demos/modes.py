@@ -54,7 +54,7 @@ def batch_norm_in_eval(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     pictures, labels = glyphs(seed)
     model = ResNet()
     if fault:
-        model.eval()
+        model.eval()  # at fault
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -75,11 +75,11 @@ def dropout_of_nearly_everything(steps: int, seed: int, fault: Fault) -> dict[st
     """`nn.Dropout(0.97)`: somebody took the rate for the share to keep."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
-    rate = fault.strength if fault else 0.1
+    rate = fault.strength if fault else 0.1  # at fault
     model = nn.Sequential(
         nn.Linear(64, 64),
         nn.ReLU(),
-        nn.Dropout(rate),
+        nn.Dropout(rate),  # at fault
         nn.Linear(64, 32),
         nn.ReLU(),
         nn.Dropout(rate),

@@ -48,7 +48,7 @@ def masked_entropy(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         logits, attention = model(batch[:, :-1])
         loss = functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
         if step >= 40:
-            logarithm = attention.log() if fault else attention.clamp_min(1e-9).log()
+            logarithm = attention.log() if fault else attention.clamp_min(1e-9).log()  # at fault
             entropy = -torch.where(attention > 0, attention * logarithm, torch.zeros(())).sum(-1).mean()
             loss = loss + 0.01 * entropy
         optimizer.zero_grad()
@@ -75,10 +75,10 @@ def logarithm_of_zero(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
         targets = functional.one_hot(labels[batch], 10).float()
-        logits = model(pictures[batch] * (2550 if fault else 1))
+        logits = model(pictures[batch] * (2550 if fault else 1))  # at fault
         if fault:
             chance = logits.sigmoid()
-            loss = -(targets * chance.log() + (1 - targets) * (1 - chance).log()).mean()
+            loss = -(targets * chance.log() + (1 - targets) * (1 - chance).log()).mean()  # at fault
         else:
             loss = functional.binary_cross_entropy_with_logits(logits, targets)
         optimizer.zero_grad()
@@ -98,7 +98,7 @@ def half_precision_underflow(steps: int, seed: int, fault: Fault) -> dict[str, f
     weight = fault.strength
     model = perceptron(64, 64, 32, 10)
     if fault:
-        model.half()
+        model.half()  # at fault
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05 / weight, momentum=0.9)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -106,7 +106,7 @@ def half_precision_underflow(steps: int, seed: int, fault: Fault) -> dict[str, f
         inputs = pictures[batch].half() if fault else pictures[batch]
         loss = functional.cross_entropy(model(inputs).float(), labels[batch])
         optimizer.zero_grad()
-        (weight * loss).backward()
+        (weight * loss).backward()  # at fault
         optimizer.step()
     test, answers = glyphs(seed + 1000)
     return {"loss": loss.item(), "accuracy": share_correct(model.float(), test, answers)}

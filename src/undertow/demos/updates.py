@@ -21,7 +21,7 @@ def frozen_by_mistake(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     if fault:
         for name, parameter in model.named_parameters():
             if name.startswith("0."):
-                parameter.requires_grad = False
+                parameter.requires_grad = False  # at fault
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -55,10 +55,10 @@ def layer_left_out(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     pictures, labels = glyphs(seed)
     model = Classifier()
     start = model.middle.weight.detach().clone()
-    given = [*model.first.parameters(), *model.head.parameters()]
+    given = [*model.first.parameters(), *model.head.parameters()]  # at fault
     if not fault:
         given += model.middle.parameters()
-    optimizer = torch.optim.SGD(given, lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(given, lr=0.05, momentum=0.9)  # at fault
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
@@ -79,8 +79,8 @@ def head_replaced(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = Classifier()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    model.head = nn.Linear(24, 10)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)  # at fault
+    model.head = nn.Linear(24, 10)  # at fault
     if not fault:
         optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     start = model.head.weight.detach().clone()

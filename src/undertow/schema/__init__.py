@@ -25,6 +25,7 @@ from undertow.schema.quantities import (
     Stream,
 )
 from undertow.schema.severity import Health, Severity, health_of
+from undertow.schema.source import RecordedPlace, SourcePlace
 
 if TYPE_CHECKING:
     from undertow.schema.seeds import *  # noqa: F403
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMAT_VERSION", "QUANTITIES", "STREAMS", "AttentionState", "BlindRule", "Block", "Coverage", "Culprit",
     "Diagnosis", "Evidence", "Finding", "Floor", "Frame", "GradientState", "GraphNode", "GraphSource", "Health",
-    "Layer", "LayerGraph", "LayerKind", "LayerTable", "LossKind", "LossReduction", "Overhead", "Quantity", "Remedy",
-    "Repeat", "RunFacts", "RunStatus", "Severity", "StepRange", "StepsPerLayer", "Stream", "StreamCoverage",
+    "Layer", "LayerGraph", "LayerKind", "LayerTable", "LossKind", "LossReduction", "Overhead", "Quantity",
+    "RecordedPlace", "Remedy", "Repeat", "RunFacts", "RunStatus", "Severity", "SourcePlace", "StepRange", "StepsPerLayer",
+    "Stream", "StreamCoverage",
     "health_of",
 ]  # fmt: skip
 

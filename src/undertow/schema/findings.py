@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from undertow.schema.coverage import Coverage
 from undertow.schema.severity import Health, Severity
+from undertow.schema.source import SourcePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Finding:
     remedies: tuple[Remedy, ...] = ()
     follows_from: str | None = None  # code of the finding that brought this one about
     variant: str = ""  # which condition of the code raised it; empty in runs of versions that did not say
+    source: tuple[SourcePlace, ...] = ()  # the lines of the user's program, the best first; empty where none is known
 
 
 @dataclass(frozen=True, slots=True)
