@@ -14,6 +14,7 @@ from undertow.explain.loss_history import LossHistory
 from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts, StepRange
 from undertow.store.reader import RunReader
 
+EXPLAINING = ("first_nonfinite", "source")  # kinds of events that findings are explained by
 _AT_EACH_END = 256  # recorded steps
 
 

@@ -41,6 +41,7 @@ class Settings:
     resume: bool = False
     chronicler: str = "auto"  # whether a process of its own writes the run: once it is worth one, never, always
     command_line: bool = True  # whether the run keeps the command line, without its secrets
+    source: bool = True  # whether the run keeps the lines of the program that findings point at
     shared: bool = False  # whether others may read the run, as far as the umask lets them
     sinks: tuple[Any, ...] = ()  # where else numbers and findings go: "tensorboard:DIR", or objects of the user's own
 
@@ -58,6 +59,8 @@ class Settings:
                 values[name] = _checked(name, arguments[name], name)
             elif variable in os.environ and (os.environ[variable] or name in ("disabled", "quiet", "resume")):
                 values[name] = _checked(name, os.environ[variable], variable)
+            elif name == "source" and os.environ.get("UNDERTOW_NO_SOURCE"):
+                values[name] = not _checked(name, os.environ["UNDERTOW_NO_SOURCE"], "UNDERTOW_NO_SOURCE")
             elif name in table:
                 values[name] = _checked(name, table[name], f"{name} in {file}")
         return cls(**values)
@@ -270,6 +273,7 @@ _CHECKS: dict[str, Callable[[Any, Refusal], Any]] = {
     "resume": _truth,
     "chronicler": _chronicler,
     "command_line": _truth,
+    "source": _truth,
     "shared": _truth,
     "sinks": _sinks,
 }

@@ -13,6 +13,7 @@ from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_en
 from undertow.explain.origin import at_its_module, origin_in, placed, poisoned_weight
 from undertow.explain.ranking import Ranking
 from undertow.explain.remedies import with_remedies
+from undertow.explain.source_lines import SourceLines
 from undertow.explain.traits import traits_of
 from undertow.explain.user_program import Program
 from undertow.schema import (
@@ -121,7 +122,8 @@ def _explain_each(
         found = [located(finding, layers, graph) for finding in found]
     ranking = Ranking(found, weights_came_first=poisoned is not None, losses=losses)
     found = [_with_remedies(finding, history, program, losses) for finding in found]
-    return ranking.linked(found), ranking
+    lines = SourceLines(events, origin, layers)
+    return ranking.linked([lines.pointed(finding) for finding in found]), ranking
 
 
 def _with_remedies(

@@ -72,16 +72,16 @@ class Found:
     unowned: int = 0  # tensors that an optimizer holds although no watched model has them
 
 
-def _instances(kind: type[Any]) -> list[Any]:
+def instances(kind: type[Any]) -> list[Any]:
     return [one for one in gc.get_objects() if issubclass(type(one), kind)]
 
 
 # Without it other threads may run meanwhile, and what they are making must not be referred to by anybody.
-_instances = getattr(_native, "instances", _instances)
+instances = getattr(_native, "instances", instances)
 
 
 def live_optimizers() -> list[Optimizer]:
-    return [one for one in _instances(Optimizer) if "param_groups" in vars(one)]
+    return [one for one in instances(Optimizer) if "param_groups" in vars(one)]
 
 
 def optimizer_tensors(optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
@@ -104,7 +104,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 def _live_modules() -> list[nn.Module]:
     """All but those whose `__init__` has not been called, or not yet."""
-    return [one for one in _instances(nn.Module) if "_modules" in vars(one)]
+    return [one for one in instances(nn.Module) if "_modules" in vars(one)]
 
 
 def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()) -> list[nn.Module]:

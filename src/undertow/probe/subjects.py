@@ -204,6 +204,11 @@ class Subjects:
     def watches(self, tensor: Any) -> bool:
         return self.layers.knows(id(tensor))
 
+    @property
+    def found(self) -> discovery.Found:
+        """All parameters and modules with their paths."""
+        return self._found
+
     def known_modules(self) -> set[int]:
         """Ids of the modules of watched models, and of those themselves, which are no layers."""
         return {*self.layers.module_layer, *(id(root) for root in self._live_roots.values())}

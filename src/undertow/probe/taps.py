@@ -14,11 +14,13 @@ from typing import Any, Protocol
 import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.compiler import is_dynamo_compiling
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils.data import DataLoader
 
 from undertow.errors import CriticalFindingError
 from undertow.probe.unseen import differentiates, is_traced, outside_transforms, unseen, unwrapped
@@ -27,7 +29,8 @@ _Make = Callable[[Callable[..., Any], Callable[..., None]], Callable[..., Any]]
 
 
 class Listener(Protocol):
-    """What is reported to a watched training: of backward passes only the outermost."""
+    """What is reported to a watched training: of backward passes only the outermost. Other listeners may hear of some
+    of it only, and of what is made (`constructed`) and which modes are set (`mode_set`)."""
 
     def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None: ...
     def after_backward(self) -> None: ...
@@ -157,7 +160,9 @@ def _tell(installation: int, event: str, *arguments: Any) -> None:
             _in_hooks.add(get_ident())
         with unseen():
             for listener in _listeners:
-                getattr(listener, event)(*arguments)
+                heard = getattr(listener, event, None)
+                if heard is not None:
+                    heard(*arguments)
     except CriticalFindingError:  # what the user has asked for
         raise
     except Exception:
@@ -271,6 +276,34 @@ def _wrap_compiler(original: Callable[..., Any], tell: Callable[..., None]) -> C
     return begin
 
 
+def _wrap_constructor(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    def construct(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        tell("constructed", _argument(args, kwargs, 0, "self"))
+        return result
+
+    return construct
+
+
+def _wrap_train(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    """A module tells its parts: only what the program itself has called is of interest."""
+    within: set[int] = set()  # threads
+
+    def train(*args: Any, **kwargs: Any) -> Any:
+        thread = get_ident()
+        if thread in within:
+            return original(*args, **kwargs)
+        within.add(thread)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            within.discard(thread)
+        tell("mode_set", result, args[1] if len(args) > 1 else kwargs.get("mode", True))
+        return result
+
+    return train
+
+
 def _argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
     """As the original has understood it: so wrappers take anything, and the original says what is wrong with it."""
     return args[place] if len(args) > place else kwargs[name]
@@ -326,6 +359,10 @@ _WRAPPED: tuple[tuple[tuple[Any, ...], str, _Make], ...] = (
     ((torch.autograd.graph.saved_tensors_hooks,), "__enter__", _wrap_saved_tensors_hooks),
     ((torch.utils,), "swap_tensors", _wrap_swap_tensors),
     ((torch.export,), "export", _wrap_export),
+    ((Optimizer,), "__init__", _wrap_constructor),
+    ((LRScheduler,), "__init__", _wrap_constructor),
+    ((DataLoader,), "__init__", _wrap_constructor),
+    ((torch.nn.Module,), "train", _wrap_train),
     # What `torch.compile` makes of its backend: by then it has found nothing wrong with its arguments.
     *(
         ((vars(torch)[name],), "__init__", _wrap_compiler)

@@ -24,6 +24,7 @@ from undertow.probe.arguments import Models, Optimizers, check_globs, optimizers
 from undertow.probe.distributed.rank_tree import rank_now
 from undertow.probe.mailbox import Mailbox
 from undertow.probe.readings import Note, RawFrame, number_now
+from undertow.probe.source.source_watch import SourceWatch
 from undertow.probe.step import StepMachine
 from undertow.probe.subjects import Subjects
 from undertow.recording.following_rank import FollowingRank
@@ -78,8 +79,14 @@ class LiveWatch(Watch):
         raise_critical = self._raise_while_open if prompt else None
         self._mailbox = Mailbox(run.handle, run.idle, raise_critical, run.settle, run.is_crowded, self._stumble)
         self._recorder = StepMachine(subjects, run.governor, self._mailbox, self._step_aside, run.first_step)
+        self._source: SourceWatch | None = None
+        if settings.source and self._recording is not None:
+            self._source = SourceWatch(subjects, self._mailbox.post, lambda: self._recorder.step, roots is None)
         run.attach(self._recorder, self._mailbox)
         self._recorder.start()
+        if self._source is not None:
+            self._source.start()
+            self._recording.on_finding(self._look_for_its_line)
         self._begun.set()
         atexit.register(self._at_exit)
         _open.append(self)
@@ -137,6 +144,8 @@ class LiveWatch(Watch):
                     if is_first:
                         try:
                             self._recorder.finish()
+                            if self._source is not None:
+                                self._source.stop()
                         except Exception as error:
                             self._stumble(error)
                         finally:
@@ -218,6 +227,10 @@ class LiveWatch(Watch):
         self._begun.wait(PATIENCE)  # the thread is started before all is there
         self._recorder.stop()
         self._step_aside(error)
+
+    def _look_for_its_line(self, finding: Finding) -> None:
+        if self._source is not None and finding.severity.is_alarm:
+            self._source.look_again((finding.code, finding.variant))
 
     # -- the end ------------------------------------------------------------------------------------------
 

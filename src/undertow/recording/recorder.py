@@ -24,7 +24,7 @@ from undertow.recording.messages import (
     WriteFacts,
     layers_of,
 )
-from undertow.run_context import RunContext
+from undertow.run_context import EXPLAINING, RunContext
 from undertow.schema import Diagnosis, Frame, RunFacts
 from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
@@ -78,7 +78,7 @@ class RunRecorder:
         self._engine.set_layers(earlier.layers, earlier.graph)
         context = self._context
         context.layers, context.graph = earlier.layers, earlier.graph
-        context.events = [event for event in earlier.events() if event.get("kind") == "first_nonfinite"]
+        context.events = [event for event in earlier.events() if event.get("kind") in EXPLAINING]
         last = earlier.last_sequence if until is None else until
         last_step = -1
         frames = itertools.takewhile(lambda one: one.sequence <= last, earlier.frames(last - _MOST_RECALLED))

@@ -16,6 +16,7 @@ from undertow.probe.assemble import Assembler
 from undertow.probe.mailbox import Item, Mailbox
 from undertow.probe.readings import NewLayers, Note, RawFrame
 from undertow.probe.schedule import Governor
+from undertow.probe.source.places import described
 from undertow.probe.step import StepMachine
 from undertow.recording.following_rank import shared_governor, wanted_pace, within
 from undertow.recording.recorder_process import competes
@@ -38,6 +39,7 @@ class TrainingRun:
         """`stumble` is told of an error of ours in the background thread."""
         self._stumble = stumble
         self._is_attached = False
+        self._files_read: set[str] = set()  # of the user's program
         self._alarms: set[tuple[str, str]] = set()  # code and variant of those that were raised
         self.facts = facts_here(settings, torch=torch.__version__)
         self.recording = RunRecording(settings, self.facts, self.is_crowded)
@@ -88,6 +90,9 @@ class TrainingRun:
                 if isinstance(item, NewLayers):
                     self._take_facts(item.facts)
                     self.recording.set_layers(item.table, item.graph)
+                elif isinstance(item, Note) and item.kind == "source":
+                    places = described(item.fields["places"], item.fields["folder"], self._files_read)
+                    self.recording.write_event("source", item.step, {"places": places}, explains=True)
                 elif isinstance(item, Note):
                     if item.kind == "note" and "reason" in item.fields:
                         self.facts.add_reason(item.fields["reason"])

@@ -62,6 +62,7 @@ class Condition(PerLayer):
 
     meaning: ClassVar[str] = ""  # for the training: the second sentence of the story, without a full stop
     remedies: ClassVar[tuple[Remedy, ...]] = ()  # the best first
+    places: ClassVar[tuple[str, ...]] = ()  # roles of the lines that can be its cause, the likeliest first
 
     needs: ClassVar[frozenset[str]] = frozenset()  # streams and scalars: frames with none of them are never shown
     wakes_on: ClassVar[Wake | None] = None  # frames to see while calm; None: all of them

@@ -1,7 +1,7 @@
 """Places as the training thread notes them, and what is made of them in the background: files are read there only."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ class RawPlace:
     rank: int = 0
 
 
-def described(places: Iterable[RawPlace], folder: str) -> list[dict[str, Any]]:
-    """For the journal; `folder` is the one that the program was started in."""
+def described(places: Iterable[RawPlace], folder: str, read: set[str]) -> list[dict[str, Any]]:
+    """For the journal; `folder` is the one that the program was started in, `read` the files that were read before."""
     found: list[dict[str, Any]] = []
-    for place in places:
+    for place in (*places, *_settings({site.file for place in places for site in place.sites[:1]} - read)):
+        read.update(site.file for site in place.sites[:1])
         site = _deciding(place)
         if site is None:
             continue
@@ -54,6 +55,14 @@ def described(places: Iterable[RawPlace], folder: str) -> list[dict[str, Any]]:
 _MOST_LINES = 12
 
 
+def _settings(files: Iterable[str]) -> Iterator[RawPlace]:
+    """Nothing tells of a program that changes a setting of its optimizer, but its text."""
+    for file in sorted(files):
+        for name, first, last in statements.settings_assigned(file):
+            site = Site(file, statements.function_at(file, first), first, last, -1, -1)
+            yield RawPlace("setting", (site,), operation=name)
+
+
 def _deciding(place: RawPlace) -> Site | None:
     """The line to point at: of a call with many arguments the one that is meant, of a block without gradients its head."""
     if not place.sites:
@@ -64,6 +73,13 @@ def _deciding(place: RawPlace) -> Site | None:
     if place.operation == "no_grad":
         return next((head for one in place.sites if (head := statements.without_gradients(one)) is not None), site)
     return site
+
+
+def working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return ""
 
 
 def _relative(file: str, folder: str) -> str:

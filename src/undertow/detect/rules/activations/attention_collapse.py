@@ -40,6 +40,7 @@ class AttentionCollapse(Condition):
     """
 
     code, variant, formerly = "ACT004", "attention-collapse", "attention"
+    places = ("initialisation", "rate")
     stage, needs_growth = Stage.STEP, True
     needs = frozenset({"activation"})
     meaning = "Hardly any gradient passes through attention like that, so the block stops learning"

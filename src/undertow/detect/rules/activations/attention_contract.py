@@ -78,6 +78,7 @@ class AttentionContract(Condition):
     """
 
     code, variant = "ACT004", "attention-contract"
+    places = ("attention",)
     formerly = (
         "normalised padding answers unscaled softmax-over-queries attention-to-padding missing-causal-mask "
         "unscaled-attention"

@@ -74,6 +74,7 @@ class CollapsedRepresentation(Condition):
     """
 
     code, variant, formerly = "ACT003", "collapsed-representation", "collapsed"
+    places = ("total",)
     stage = Stage.SIGNAL
     _weights = Shared(_Rewriting)
     meaning = "The model gives nearly the same output for every input"

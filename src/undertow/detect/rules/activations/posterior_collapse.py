@@ -24,6 +24,7 @@ class PosteriorCollapse(Condition):
     """
 
     code, variant, formerly = "ACT003", "posterior-collapse", "latent"
+    places = ("total",)
     stage = Stage.SIGNAL
     wakes_on = having("activation")
     meaning = "The decoder ignores the latent code, so it gives nearly the same output for every sample"

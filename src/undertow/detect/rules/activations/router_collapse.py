@@ -26,6 +26,7 @@ class RouterCollapse(Condition):
     """
 
     code, variant, formerly = "ACT005", "router-collapse", "router"
+    places = ("initialisation", "total")
     stage = Stage.STEP
     _routers = Shared(Routers)
     meaning = "The other experts get no data, so they do not learn and their parameters are wasted"

@@ -28,6 +28,7 @@ class Saturated(Condition):
     """
 
     code, variant = "ACT002", "saturated"
+    places = ("initialisation",)
     stage, needs_growth = Stage.SIGNAL, True
     needs = frozenset({"activation"})
     meaning = "Saturated units pass hardly any gradient, so the layers before them learn slowly or not at all"

@@ -24,6 +24,7 @@ class InputShift(Condition):
     """
 
     code, variant, formerly = "DAT001", "input-shift", "shift"
+    places = ("data",)
     stage = Stage.DATA
     wakes_on = having("activation", "input_std")
     meaning = "What was learned before holds for data of another scale"

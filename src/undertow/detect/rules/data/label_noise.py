@@ -26,6 +26,7 @@ class LabelNoise(Condition):
     """
 
     code, variant, formerly = "DAT004", "label-noise", "noise"
+    places = ("target",)
     stage, is_standing = Stage.OUTCOME, True
     _agreement = Shared(TargetAgreement)
     meaning = "The model can only memorise wrong labels, and gets worse on new data as it does"

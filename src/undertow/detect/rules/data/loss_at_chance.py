@@ -32,6 +32,7 @@ class LossAtChance(Condition):
     """
 
     code, variant, formerly = "DAT004", "loss-at-chance", "chance"
+    places = ("target",)
     stage, is_standing = Stage.OUTCOME, True
     _agreement = Shared(TargetAgreement)
     meaning = "The model can only memorise such data, and learns nothing that generalises"

@@ -23,6 +23,7 @@ class TargetsStopFollowing(Condition):
     """
 
     code, variant = "DAT004", "targets-stop-following"
+    places = ("target",)
     stage = Stage.OPTIMIZER
     _batches = Shared(OddBatches)
     meaning = "What was learned before is undone, and nothing can be learned in its place"

@@ -29,6 +29,7 @@ class UnrelatedTargets(Condition):
     """
 
     code, variant, formerly = "DAT004", "unrelated-targets", "unrelated"
+    places = ("target",)
     stage, is_standing = Stage.OUTCOME, True
     _agreement = Shared(TargetAgreement)
     meaning = "The model can only memorise such data, and learns nothing that generalises"

@@ -25,6 +25,7 @@ class UnscaledInputs(Condition):
     """
 
     code, variant, formerly = "DAT001", "unscaled-inputs", "inputs"
+    places = ("data",)
     stage, is_standing = Stage.DATA, True
     needs = frozenset({"input_std"})
     meaning = "The first layer is driven far out of the range in which it can learn"

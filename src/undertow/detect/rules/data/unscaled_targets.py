@@ -52,6 +52,7 @@ class UnscaledTargets(Condition):
     """
 
     code, variant, formerly = "DAT003", "unscaled-targets", "targets unreachable-targets"
+    places = ("target",)
     stage, is_standing, is_told_by_harm = Stage.DATA, True, True
     wakes_on = having("target_mean", "loss_kind")
     is_of_one_training = True

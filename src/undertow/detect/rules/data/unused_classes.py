@@ -23,6 +23,7 @@ class UnusedClasses(Condition):
     """
 
     code, variant, formerly = "DAT006", "unused-classes", "classes"
+    places = ("target",)
     stage, is_standing = Stage.DATA, True
     wakes_on = having("label_entropy_pooled")
     meaning = "Most outputs are never the target, so they only learn to stay low"

@@ -21,6 +21,7 @@ class UnusedRows(Condition):
     """
 
     code, variant, formerly = "DAT006", "unused-rows", "rows"
+    places = ("data",)
     stage, is_standing = Stage.DATA, True
     wakes_on = where("weight_rows_unused", lambda unused: ~np.isnan(unused)) | having("loss_rows")
     meaning = "Most of these parameters are never trained"

@@ -31,6 +31,7 @@ class DrownedHead(Condition):
     """
 
     code, variant, formerly = "GRD009", "drowned-head", "drowned conflict conflicting-losses"
+    places = ("total", "loss")
     stage = Stage.STEP
     meaning = "One part of the loss is learnt at the cost of the others"
     remedies = (BALANCE_THE_TERMS, USE_LARGER_BATCHES)

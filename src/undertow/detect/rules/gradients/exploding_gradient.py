@@ -48,6 +48,7 @@ class ExplodingGradient(Condition):
     """
 
     code, variant, formerly = "GRD002", "exploding-gradient", "exploding"
+    places = ("initialisation", "rate")
     stage, needs_growth = Stage.STEP, True
     meaning = "Updates of that size undo what was learned, and training diverges sooner or later"
     remedies = (INITIALISE_FOR_THE_ACTIVATION, _TAME_THE_RECURRENCE, CLIP_GRADIENTS, LOWER_LEARNING_RATE)

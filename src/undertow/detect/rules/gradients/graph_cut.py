@@ -26,6 +26,7 @@ class GraphCut(Condition):
     """
 
     code, variant, formerly = "GRD003", "graph-cut", "cut"
+    places = ("cut",)
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     _gradients = Shared(MissingGradients)
     meaning = "These layers keep their initial values while the rest learns around them, so the loss still looks fine"

@@ -30,6 +30,7 @@ class NoisyGradient(Condition):
     """
 
     code, variant, formerly = "GRD008", "noisy-gradient", "noise"
+    places = ("loader",)
     stage, is_vague = Stage.COURSE, True
     remedies = (USE_LARGER_BATCHES, LOWER_LEARNING_RATE)
     needs = frozenset({"gradient"})

@@ -26,6 +26,7 @@ class OscillatingGradient(Condition):
     """
 
     code, variant, formerly = "GRD005", "oscillating-gradient", "direction"
+    places = ("rate",)
     stage, is_vague = Stage.COURSE, True
     remedies = (LOWER_LEARNING_RATE, USUAL_MOMENTUM, SHUFFLE_THE_DATA)
     needs = frozenset({"gradient"})

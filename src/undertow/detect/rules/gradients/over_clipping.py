@@ -49,6 +49,7 @@ class OverClipping(Condition):
     """
 
     code, variant, formerly = "GRD010", "over-clipping", "clipped"
+    places = ("clip",)
     stage, is_standing, needs_growth = Stage.OPTIMIZER, True, True
     meaning = "What is left of the gradient after clipping is too small to move the weights"
     remedies = (_RAISE_THE_THRESHOLD, _UNSCALE_FIRST)

@@ -20,6 +20,7 @@ class PaddingToken(Condition):
     """
 
     code, variant, formerly = "GRD004", "padding-token", "padding"
+    places = ("definition",)
     stage, is_exact = Stage.BLOCKED, True
     meaning = "The row of that token does not learn"
     remedies = (

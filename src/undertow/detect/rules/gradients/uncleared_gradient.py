@@ -34,6 +34,7 @@ class UnclearedGradient(Condition):
     """
 
     code, variant, formerly = "GRD007", "uncleared-gradient", "carried"
+    places = ("backward",)
     stage, is_exact = Stage.PROGRAM, True
     meaning = "Every update follows the sum of all earlier gradients, which no longer fit the weights"
     remedies = (CLEAR_GRADIENTS,)

@@ -24,6 +24,7 @@ class UnusedLayer(Condition):
     """
 
     code, variant = "GRD003", "unused-layer"
+    places = ("definition",)
     formerly = "unused bias unknown bias-without-gradient gradient-unaccounted-for"
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     _gradients = Shared(MissingGradients)

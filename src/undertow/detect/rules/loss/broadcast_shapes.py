@@ -21,6 +21,7 @@ class BroadcastShapes(Condition):
     """
 
     code, variant, formerly = "LSS002", "broadcast-shapes", "shapes"
+    places = ("broadcast", "loss")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     wakes_on = having("loss_broadcast")
     meaning = "The loss stops at a floor and stays there, however long you train"

@@ -26,6 +26,7 @@ class CooperatingAdversaries(Condition):
     """
 
     code, variant = "LSS003", "cooperating-adversaries"
+    places = ("loss",)
     stage, is_standing = Stage.PROGRAM, True
     needs, wakes_on = frozenset({"loss"}), Wake(_are_two)
     is_of_one_training = True

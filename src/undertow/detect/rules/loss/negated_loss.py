@@ -27,6 +27,7 @@ class NegatedLoss(Condition):
     """
 
     code, variant, formerly = "LSS003", "negated-loss", "sign"
+    places = ("sign", "loss")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     _sign = Shared(LossSign)
     meaning = "Training makes the error larger with every step"

@@ -28,6 +28,7 @@ class SummedMicroBatches(Condition):
     """
 
     code, variant, formerly = "LSS004", "summed-micro-batches", "added"
+    places = ("backward",)
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     wakes_on = where_scalar("backward_count", lambda count: count >= 2)
     meaning = "Every step is as many times too large as there are micro-batches"

@@ -19,6 +19,7 @@ class TargetsAreInputs(Condition):
     """
 
     code, variant, formerly = "LSS003", "targets-are-inputs", "copying"
+    places = ("loss", "target")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     is_of_one_training = True
     wakes_on = having("targets_are_inputs")

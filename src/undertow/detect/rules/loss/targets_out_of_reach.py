@@ -25,6 +25,7 @@ class TargetsOutOfReach(Condition):
     """
 
     code, variant, formerly = "LSS003", "targets-out-of-reach", "reach targets-not-probabilities"
+    places = ("target", "loss")
     stage, is_exact, is_standing = Stage.SIGNAL, True, True
     is_of_one_training = True
     wakes_on = having("targets_beyond_reach")

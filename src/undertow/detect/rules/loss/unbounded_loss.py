@@ -54,6 +54,7 @@ class UnboundedLoss(Condition):
     """
 
     code, variant, formerly = "LSS003", "unbounded-loss", "floor"
+    places = ("sign", "total")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     _sign = Shared(LossSign)
     meaning = "The loss rewards the wrong thing, and that is what the model learns"

@@ -19,6 +19,7 @@ class UnequalMicroBatches(Condition):
     """
 
     code, variant, formerly = "LSS004", "unequal-micro-batches", "unequal"
+    places = ("backward",)
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     wakes_on = having("micro_batch_spread")
     meaning = "The gradient is not the mean over all rows of the step"

@@ -65,6 +65,7 @@ class WrongLossInput(Condition):
     """
 
     code, variant = "LSS001", "wrong-loss-input"
+    places = ("squash", "loss")
     formerly = "input probabilities-for-logits logits-for-probabilities softmax-over-wrong-dimension"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     wakes_on = having(_PROBABILITY, _LOGIT)

@@ -28,6 +28,7 @@ class EvaluationMode(Condition):
     """
 
     code, variant, formerly = "MOD001", "evaluation-mode", "mode"
+    places = ("evaluation mode",)
     stage, is_exact = Stage.PROGRAM, True
     needs = frozenset({"activation"})
     meaning = "Statistics or noise that training relies on are switched off"

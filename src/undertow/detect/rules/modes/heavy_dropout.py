@@ -17,6 +17,7 @@ class HeavyDropout(Condition):
     """
 
     code, variant, formerly = "MOD001", "heavy-dropout", "dropout"
+    places = ("definition",)
     stage, is_exact = Stage.PROGRAM, True
     needs = frozenset({"activation"})
     meaning = "Too little of the signal is left to learn from"

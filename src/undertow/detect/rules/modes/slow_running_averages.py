@@ -24,6 +24,7 @@ class SlowRunningAverages(Condition):
     """
 
     code, variant, formerly = "MOD002", "slow-running-averages", "slow"
+    places = ("definition",)
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     needs = frozenset({"activation", "weight"})
     meaning = "The model trains well and fails in evaluation, where the running averages are used"

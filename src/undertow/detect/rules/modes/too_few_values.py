@@ -22,6 +22,7 @@ class TooFewValues(Condition):
     """
 
     code, variant, formerly = "MOD002", "too-few-values", "values"
+    places = ("loader", "data")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     needs = frozenset({"activation"})
     meaning = "The statistics of a batch are mostly noise"

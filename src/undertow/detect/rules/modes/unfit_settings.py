@@ -27,6 +27,7 @@ class UnfitSettings(Condition):
     """
 
     code, variant, formerly = "MOD002", "unfit-settings", "eps momentum unfit-eps unfit-momentum"
+    places = ("definition",)
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     needs = frozenset({"activation"})
     meaning = "The layer hardly normalises, or the model fails in evaluation, where the running averages are used"

@@ -46,6 +46,7 @@ class GradientUnderflow(Condition):
     """
 
     code, variant, formerly = "NUM005", "gradient-underflow", "underflow"
+    places = ("precision",)
     stage, is_standing = Stage.OPTIMIZER, True
     meaning = "Gradients outside the range of the format become zero, and those layers stop learning"
     remedies = (

@@ -24,6 +24,7 @@ class NonfiniteGradient(Condition):
     """
 
     code, variant, formerly = "NUM001", "nonfinite-gradient", "gradient"
+    places = ("unsafe",)
     stage, is_exact = Stage.NONFINITE, True
     meaning = "The optimizer writes such a gradient into the weights, and from there nothing recovers"
     remedies = (GUARD_THE_OPERATION, FIND_THE_OPERATION, SKIP_BAD_STEPS)

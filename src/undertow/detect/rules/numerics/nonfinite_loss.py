@@ -29,6 +29,7 @@ class NonfiniteLoss(Condition):
     """
 
     code, variant, formerly = "NUM002", "nonfinite-loss", "loss skipped nonfinite-loss-skipped"
+    places = ("unsafe",)
     stage, is_exact = Stage.NONFINITE, True
     meaning = "Every gradient of such a loss is NaN too, so the next step destroys the weights"
     remedies = (

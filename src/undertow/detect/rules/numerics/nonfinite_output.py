@@ -34,6 +34,7 @@ class NonfiniteOutput(Condition):
     """
 
     code, variant, formerly = "NUM004", "nonfinite-output", "output masked skipped nonfinite-output-without-harm"
+    places = ("unsafe",)
     stage, is_exact = Stage.NONFINITE, True
     meaning = "Everything computed from it is NaN too, and so is the loss"
     remedies = (CLEAN_THE_INPUTS, GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE, FIND_THE_OPERATION)

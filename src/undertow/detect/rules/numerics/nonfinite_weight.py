@@ -22,6 +22,7 @@ class NonfiniteWeight(Condition):
     """
 
     code, variant, formerly = "NUM003", "nonfinite-weight", "weight frozen nonfinite-frozen-parameter"
+    places = ("initialisation", "overwritten")
     stage, is_exact = Stage.NONFINITE, True
     needs = frozenset({"weight", "gradient"})
     wakes_on = where("weight_nonfinite_count", lambda counts: counts > 0) | changed("gradient_state")

@@ -18,6 +18,7 @@ class ScalerFindsNoScale(Condition):
     """
 
     code, variant, formerly = "NUM005", "scaler-finds-no-scale", "skipping"
+    places = ("scaler",)
     stage, is_standing = Stage.OPTIMIZER, True
     meaning = "Every step is skipped, so the weights stay as they are"
     remedies = (SMALLER_LOSS_SCALE,)

@@ -16,6 +16,7 @@ class ScalerSkipsSteps(Condition):
     """
 
     code, variant, formerly = "NUM001", "scaler-skips-steps", "scaler"
+    places = ("scaler",)
     stage, is_exact = Stage.NONFINITE, True
     meaning = "The weights stay as they are at such steps, and the scaler lowers its scale"
     wakes_on = where_scalar("step_skipped", lambda skipped: skipped == 1)

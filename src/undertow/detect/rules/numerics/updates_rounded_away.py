@@ -27,6 +27,7 @@ class UpdatesRoundedAway(Condition):
     """
 
     code, variant, formerly = "NUM005", "updates-rounded-away", "rounding"
+    places = ("precision",)
     stage, is_standing = Stage.OPTIMIZER, True
     meaning = "Changes smaller than the rounding of the format are dropped, so most weights stay as they are"
     remedies = (KEEP_A_FLOAT32_MASTER_COPY,)

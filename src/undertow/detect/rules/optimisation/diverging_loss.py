@@ -36,6 +36,7 @@ class DivergingLoss(Condition):
     """
 
     code, variant = "OPT001", "diverging-loss"
+    places = ("rate",)
     formerly = "growing lost thrown growing-loss forgotten thrown-off-at-start"
     stage, is_vague = Stage.COURSE, True
     is_of_one_training = True

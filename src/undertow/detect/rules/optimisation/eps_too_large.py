@@ -21,6 +21,7 @@ class EpsTooLarge(Condition):
     """
 
     code, variant, formerly = "OPT008", "eps-too-large", "eps"
+    places = ("setting", "optimizer")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     needs = frozenset({"optimizer", "optimizer_eps"})

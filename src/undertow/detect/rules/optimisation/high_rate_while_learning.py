@@ -33,6 +33,7 @@ class HighRateWhileLearning(Condition):
     """
 
     code, variant = "OPT007", "too-high-while-learning"
+    places = ("rate",)
     stage = Stage.OPTIMIZER
     pace, is_of_one_training = ("update", 3), True
     meaning = "The learning rate keeps the loss well above what this model could reach"

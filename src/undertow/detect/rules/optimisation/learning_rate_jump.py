@@ -21,6 +21,7 @@ class LearningRateJump(Condition):
     """
 
     code, variant, formerly = "OPT007", "learning-rate-jump", "leap"
+    places = ("rate change",)
     stage = Stage.OPTIMIZER
     _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"

@@ -33,6 +33,7 @@ class LearningRateTooHigh(Condition):
     """
 
     code, variant, formerly = "OPT007", "learning-rate-too-high", "high group-rate-too-high"
+    places = ("rate",)
     stage = Stage.OPTIMIZER
     _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"

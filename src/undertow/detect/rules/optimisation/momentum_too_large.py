@@ -24,6 +24,7 @@ class MomentumTooLarge(Condition):
     """
 
     code, variant, formerly = "OPT008", "momentum-too-large", "momentum exchanged betas-exchanged"
+    places = ("setting", "optimizer")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     wakes_on = having("optimizer")

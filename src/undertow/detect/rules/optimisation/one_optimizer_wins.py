@@ -22,6 +22,7 @@ class OneOptimizerWins(Condition):
     """
 
     code, variant, formerly = "OPT007", "one-optimizer-wins", "unequal"
+    places = ("optimizer",)
     stage = Stage.OPTIMIZER
     _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"

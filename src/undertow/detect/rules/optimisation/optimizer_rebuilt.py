@@ -25,6 +25,7 @@ class OptimizerRebuilt(Condition):
     """
 
     code, variant = "OPT008", "optimizer-rebuilt"
+    places = ("optimizer",)
     formerly = "rebuilt again optimizer-rebuilt-every-step optimizer-rebuilt-every-epoch"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)

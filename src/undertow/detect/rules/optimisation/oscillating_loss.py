@@ -27,6 +27,7 @@ class OscillatingLoss(Condition):
     """
 
     code, variant, formerly = "OPT004", "oscillating-loss", "waves"
+    places = ("rate",)
     stage, is_vague = Stage.COURSE, True
     is_of_one_training = True
     remedies = (LOWER_LEARNING_RATE, SHUFFLE_THE_DATA, USUAL_MOMENTUM)

@@ -24,6 +24,7 @@ class ScheduleDecaysTooFast(Condition):
     """
 
     code, variant, formerly = "OPT007", "schedule-decays-too-fast", "schedule"
+    places = ("schedule", "rate change")
     stage = Stage.OPTIMIZER
     _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"

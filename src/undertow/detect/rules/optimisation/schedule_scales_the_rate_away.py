@@ -34,6 +34,7 @@ class ScheduleScalesTheRateAway(Condition):
     """
 
     code, variant = "OPT007", "schedule-scales-the-rate-away"
+    places = ("schedule", "rate change")
     formerly = "share low warm-up-never-ends learning-rate-too-low"
     stage = Stage.OPTIMIZER
     _rate = Shared(LearningRate)

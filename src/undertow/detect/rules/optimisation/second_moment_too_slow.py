@@ -24,6 +24,7 @@ class SecondMomentTooSlow(Condition):
     """
 
     code, variant, formerly = "OPT008", "second-moment-too-slow", "memory"
+    places = ("setting", "optimizer")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     wakes_on = having("optimizer_memory_ratio")

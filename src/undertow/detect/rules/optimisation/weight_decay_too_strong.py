@@ -26,6 +26,7 @@ class WeightDecayTooStrong(Condition):
     """
 
     code, variant, formerly = "OPT008", "weight-decay-too-strong", "decay"
+    places = ("setting", "optimizer")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     needs = frozenset({"optimizer"})

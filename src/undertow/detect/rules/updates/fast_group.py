@@ -23,6 +23,7 @@ class FastGroup(GroupOutOfStep):
     """
 
     code, variant, formerly = "UPD001", "fast-group", "group"
+    places = ("optimizer",)
     pace, is_of_one_training = ("update", 3), True
     meaning = "The weights of this group change so much in one step that they forget what they had learned"
     remedies = (LOWER_THE_GROUP_RATE,)

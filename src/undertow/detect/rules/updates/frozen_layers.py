@@ -20,6 +20,7 @@ class FrozenLayers(Condition):
     """
 
     code, variant, formerly = "UPD004", "frozen-layers", "frozen"
+    places = ("freeze",)
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     needs = frozenset({"gradient"})
     wakes_on = where("gradient_state", lambda states: states == GradientState.FROZEN)

@@ -26,6 +26,7 @@ class FrozenMidway(Condition):
     """
 
     code, variant, formerly = "UPD003", "frozen-midway", "late"
+    places = ("freeze",)
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     _updates = Shared(ParameterUpdates)
     meaning = "These layers stay as they were at that step while the rest learns on, so the loss still looks fine"

@@ -29,6 +29,7 @@ class FrozenUntrained(Condition):
     """
 
     code, variant, formerly = "UPD003", "frozen-untrained", "frozen"
+    places = ("freeze",)
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     _updates = Shared(ParameterUpdates)
     meaning = "These layers keep their random values while the rest learns around them, so the loss still looks fine"

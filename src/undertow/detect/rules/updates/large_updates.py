@@ -44,6 +44,7 @@ class LargeUpdates(Condition):
     """
 
     code, variant, formerly = "UPD001", "large-updates", "steps"
+    places = ("rate",)
     stage = Stage.STEP
     pace, is_of_one_training = ("update", 3), True
     meaning = "The weights change so much in one step that they forget what earlier steps had learned"

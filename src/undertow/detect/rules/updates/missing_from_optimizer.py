@@ -56,6 +56,7 @@ class MissingFromOptimizer(Condition):
     """
 
     code, variant, formerly = "UPD003", "missing-from-optimizer", "outside"
+    places = ("optimizer",)
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     _updates = Shared(ParameterUpdates)
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"

@@ -29,6 +29,7 @@ class SlowGroup(GroupOutOfStep):
     """
 
     code, variant, formerly = "UPD002", "slow-group", "group"
+    places = ("optimizer",)
     pace = ("update", 5)
     meaning = "The layers of this group hardly move, so the rest learns around them"
     remedies = (RAISE_THE_GROUP_RATE, RAISE_LEARNING_RATE)

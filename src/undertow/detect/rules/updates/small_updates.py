@@ -29,6 +29,7 @@ class SmallUpdates(Condition):
     """
 
     code, variant, formerly = "UPD002", "small-updates", "steps"
+    places = ("rate",)
     stage = Stage.STEP
     pace = ("update", 5)
     meaning = "The weights hardly move, so nothing is learned within this run"

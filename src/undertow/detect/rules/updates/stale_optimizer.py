@@ -22,6 +22,7 @@ class StaleOptimizer(Condition):
     """
 
     code, variant, formerly = "UPD003", "stale-optimizer", "deserted"
+    places = ("optimizer",)
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     _updates = Shared(ParameterUpdates)
     meaning = "The optimizer moves tensors that the model no longer uses, so nothing is learnt any more"

@@ -35,6 +35,7 @@ class UnmovedWeights(Condition):
     """
 
     code, variant, formerly = "UPD003", "unmoved-weights", "still standstill no-weight-moves"
+    places = ("overwritten", "optimizer")
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     _updates = Shared(ParameterUpdates)
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"

@@ -26,6 +26,7 @@ class UpdatesTakenBack(Condition):
     """
 
     code, variant, formerly = "UPD002", "updates-taken-back", "undone"
+    places = ("overwritten",)
     stage = Stage.STEP
     pace = ("update", 5)
     _weights = Shared(WrittenWeights)

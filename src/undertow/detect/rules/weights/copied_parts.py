@@ -30,6 +30,7 @@ class CopiedParts(Condition):
     """
 
     code, variant, formerly = "WGT002", "copied-parts", "copied"
+    places = ("definition",)
     stage, is_exact, is_standing = Stage.INITIALISATION, True, True
     needs = frozenset({"weight"})
     pace = ("weight", 5)

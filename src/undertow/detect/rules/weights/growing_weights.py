@@ -28,6 +28,7 @@ class GrowingWeights(Condition):
     """
 
     code, variant, formerly = "WGT001", "growing-weights", "growing runaway runaway-weights"
+    places = ("total",)
     stage = Stage.COURSE
     needs = frozenset({"weight"})
     meaning = "Weights that grow without end make outputs and gradients grow with them"

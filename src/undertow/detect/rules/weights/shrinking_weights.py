@@ -34,6 +34,7 @@ class ShrinkingWeights(Condition):
     """
 
     code, variant, formerly = "WGT005", "shrinking-weights", "shrinking gone vanished-weights"
+    places = ("total",)
     stage = Stage.OPTIMIZER
     meaning = "The layer loses what it has learned faster than it can learn"
     remedies = (LOWER_THE_WEIGHT_DECAY, LET_ONLY_THE_OPTIMIZER_WRITE)

@@ -25,6 +25,7 @@ class WeightOutliers(Condition):
     """
 
     code, variant, formerly = "WGT004", "weight-outliers", "outliers"
+    places = ("overwritten", "initialisation")
     stage = Stage.STEP
     needs = frozenset({"weight"})
     pace = ("weight", 5)

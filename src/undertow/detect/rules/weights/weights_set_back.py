@@ -26,6 +26,7 @@ class WeightsSetBack(Condition):
     """
 
     code, variant, formerly = "WGT006", "weights-set-back", "set-back"
+    places = ("overwritten",)
     stage = Stage.COURSE
     meaning = "Each time, everything learned since the earlier state is lost"
     remedies = (LET_ONLY_THE_OPTIMIZER_WRITE,)
