@@ -20,21 +20,29 @@ SECTION_NAMES = ("flow", "dynamics", "weights")
 @click.option(
     "--html", "html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="One file for a browser."
 )
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(("text", "json", "markdown", "github", "sarif")),
+    help="github: annotations of a workflow; sarif: for code hosts and editors. Both point at lines.",
+)
 @click.option("--details", is_flag=True, help="All findings with their evidence and remedies.")
 @click.option("--sections", metavar="NAMES", default="", help="Also flow, dynamics, weights: some of them, by commas.")
 def command(
-    run: str, as_json: bool, brief: bool, as_markdown: bool, html: Path | None, details: bool, sections: str
-) -> None:
-    if as_json + as_markdown + (html is not None) > 1:
-        raise click.UsageError("--json, --markdown and --html exclude each other: choose one.")
+    run: str, as_json: bool, brief: bool, as_markdown: bool, html: Path | None, kind: str | None, details: bool,
+    sections: str,
+) -> None:  # fmt: skip
+    if as_json + as_markdown + (html is not None) + (kind is not None) > 1:
+        raise click.UsageError("--json, --markdown, --html and --format exclude each other: choose one.")
     if brief and (not as_json or details or sections):
         raise click.UsageError("--brief goes with --json alone.")
+    as_json, as_markdown = as_json or kind == "json", as_markdown or kind == "markdown"
     wanted = [name.strip() for name in sections.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in SECTION_NAMES]
     if unknown:
         raise click.UsageError(f"--sections: there is no {unknown[0]!r}. There are: {', '.join(SECTION_NAMES)}.")
-    if wanted and (as_markdown or html):
-        raise click.UsageError("--sections goes with text and --json, not with --markdown or --html.")
+    if wanted and (as_markdown or html or kind in ("github", "sarif")):
+        raise click.UsageError("--sections goes with text and --json, not with --markdown, --html, github or sarif.")
     from undertow.run import open_run
 
     if html is not None:
@@ -58,6 +66,14 @@ def command(
         with busy("analysing the run"):
             record = report_record(diagnosis, opened, details=wanted)
         print_json(record)
+    elif kind == "sarif":
+        from undertow.show.report.sarif import to_sarif
+
+        print_json(to_sarif(diagnosis, diagnosis.findings, opened.facts.command))
+    elif kind == "github":
+        from undertow.show.report.annotations import to_annotations
+
+        say(to_annotations(diagnosis), end="")
     elif as_markdown:
         from undertow.show.report.markdown import to_markdown
 

@@ -21,6 +21,10 @@ _OF_LAYERS = frozenset({"definition", "initialisation", "overwritten", "freeze",
 _BESIDE = {"cut": ("optimizer",), "squash": ("loss",), "broadcast": (), "sign": ("total",)}
 
 
+# Operations whose gradient can be infinite where their value is not.
+_STEEP = frozenset({"Sqrt", "Rsqrt", "LinalgVectorNorm", "Std", "Acos", "Asin", "Atanh", "Log", "Atan2"})
+
+
 class SourceLines:
     """All places that the journal of a run knows, and those of one finding among them."""
 
@@ -56,7 +60,10 @@ class SourceLines:
     # -- one role -----------------------------------------------------------------------------------------
 
     def _places(self, role: str, finding: Finding) -> Iterator[SourcePlace]:
-        if role == "definition":
+        if role == "parameter":
+            known = {subject: one for _, one in self._of("definition") for subject in one.subjects}
+            yield from (known[path].place for path in finding.layers[:_MOST_OF_ROLE] if self._is_its_own(path, known))
+        elif role == "definition":
             found = (self.definition(path) for path in finding.layers[:_MOST_OF_ROLE])
             yield from (place for place in found if place is not None)
         elif role in ("rate", "rate change"):
@@ -68,13 +75,19 @@ class SourceLines:
         else:
             yield from (one.place for one in self._best(role, finding))
 
+    def _is_its_own(self, path: str, known: Mapping[str, RecordedPlace]) -> bool:
+        """A parameter that has a line of its own, apart from its module."""
+        layer = None if self._layers is None else self._layers.get(path)
+        return layer is not None and not layer.is_module and path in known
+
     def _of(self, role: str) -> list[tuple[int, RecordedPlace]]:
         return self._by_role.get(role, [])
 
     def _best(self, role: str, finding: Finding) -> list[RecordedPlace]:
         """Those of its layers, by rank; of the same rank what happened last before it was found."""
-        known = [(step, one) for step, one in self._of(role) if step <= finding.detected_step + _AFTER]
-        if role in _OF_LAYERS:
+        after = 0 if role in _CALLS else _AFTER
+        known = [(step, one) for step, one in self._of(role) if step <= finding.detected_step + after]
+        if role in _OF_LAYERS or role == "evaluation mode":
             known = [(step, one) for step, one in known if _overlap(one.subjects, finding.layers)]
         if role == "cut":
             return _by_coverage([one for _, one in known], finding.layers)
@@ -95,9 +108,12 @@ class SourceLines:
             yield from (one.place for one in optimizers)
 
     def _unsafe(self, finding: Finding) -> Iterator[SourcePlace]:
-        """The operation that the first non-finite value came from: the only one of its kind, or the one of its module."""
+        """The operation that the first non-finite value came from: those of its kind in its module, or of its kind."""
         origin = self._origin
         if origin is None or not origin.operation or finding.first_step != origin.step:
+            steep = [one.place for _, one in self._of("operation") if one.operation in _STEEP]
+            if finding.code == "NUM001" and len(_distinct(steep)) <= _MOST_OF_ROLE:
+                yield from steep
             return
         same = [one for _, one in self._of("operation") if one.operation == origin.operation]
         layer = None if self._layers is None or origin.layer is None else self._layers.get(origin.layer)
@@ -106,6 +122,8 @@ class SourceLines:
         yield from (one.place for one in (inside or same))
 
 
+# What is noted as it happens: a call after a finding did not cause it.
+_CALLS = frozenset({"optimizer", "schedule", "loader", "scaler", "evaluation mode", "backward", "step"})
 _AFTER = 400  # steps after a finding in which what was looked at for its sake may have been seen
 
 
@@ -133,6 +151,9 @@ def _recorded(events: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Record
 
 
 def _overlap(subjects: Sequence[str], layers: Sequence[str]) -> bool:
+    """What concerns no layer in particular concerns all of them."""
+    if not subjects:
+        return True
     return any(_is_within(one, other) or _is_within(other, one) for one in subjects for other in layers)
 
 

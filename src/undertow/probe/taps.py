@@ -362,6 +362,7 @@ _WRAPPED: tuple[tuple[tuple[Any, ...], str, _Make], ...] = (
     ((Optimizer,), "__init__", _wrap_constructor),
     ((LRScheduler,), "__init__", _wrap_constructor),
     ((DataLoader,), "__init__", _wrap_constructor),
+    ((GradScaler,), "__init__", _wrap_constructor),
     ((torch.nn.Module,), "train", _wrap_train),
     # What `torch.compile` makes of its backend: by then it has found nothing wrong with its arguments.
     *(

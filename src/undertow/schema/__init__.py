@@ -34,9 +34,8 @@ __all__ = [
     "FORMAT_VERSION", "QUANTITIES", "STREAMS", "AttentionState", "BlindRule", "Block", "Coverage", "Culprit",
     "Diagnosis", "Evidence", "Finding", "Floor", "Frame", "GradientState", "GraphNode", "GraphSource", "Health",
     "Layer", "LayerGraph", "LayerKind", "LayerTable", "LossKind", "LossReduction", "Overhead", "Quantity",
-    "RecordedPlace", "Remedy", "Repeat", "RunFacts", "RunStatus", "Severity", "SourcePlace", "StepRange", "StepsPerLayer",
-    "Stream", "StreamCoverage",
-    "health_of",
+    "RecordedPlace", "Remedy", "Repeat", "RunFacts", "RunStatus", "Severity", "SourcePlace", "StepRange",
+    "StepsPerLayer", "Stream", "StreamCoverage", "health_of",
 ]  # fmt: skip
 
 

@@ -31,7 +31,7 @@ class SourcePlace:
 class RecordedPlace:
     """A place as the journal holds it, in an event of kind `source`.
 
-    `subjects` are the layers it concerns, none where it concerns the whole training; `operation` is what was done there.
+    `subjects` are the layers it concerns, none where it concerns the whole training; `operation` is what was done.
     """
 
     place: SourcePlace

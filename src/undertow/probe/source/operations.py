@@ -34,11 +34,11 @@ UNSAFE = {
 }  # fmt: skip
 # They hand on what they are given, in another shape, type or place.
 HANDING_ON = frozenset({
-    "getitem", "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT",
-    "to", "type", "float", "double", "half", "bfloat16", "long", "int", "bool", "cpu", "cuda", "contiguous", "clone",
-    "detach", "data", "index_select", "gather", "select", "narrow", "chunk", "split", "unbind", "expand", "expand_as",
-    "repeat", "stack", "cat", "concat", "requires_grad", "pin_memory", "type_as", "view_as", "reshape_as", "movedim",
-    "swapaxes", "ravel", "take", "as_tensor", "iter", "alias",
+    "getitem", "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "T",
+    "mT", "to", "type", "float", "double", "half", "bfloat16", "long", "int", "bool", "byte", "cpu", "cuda",
+    "contiguous", "clone", "detach", "data", "index_select", "gather", "select", "narrow", "chunk", "split",
+    "unbind", "expand", "expand_as", "repeat", "stack", "cat", "concat", "requires_grad", "pin_memory", "type_as",
+    "view_as", "reshape_as", "movedim", "swapaxes", "ravel", "take", "as_tensor", "iter", "alias",
 })  # fmt: skip
 # Arithmetic on two tensors, which may be of shapes that do not match.
 ARITHMETIC = frozenset({

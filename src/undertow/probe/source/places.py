@@ -26,8 +26,11 @@ class RawPlace:
 def described(places: Iterable[RawPlace], folder: str, read: set[str]) -> list[dict[str, Any]]:
     """For the journal; `folder` is the one that the program was started in, `read` the files that were read before."""
     found: list[dict[str, Any]] = []
-    for place in (*places, *_settings({site.file for place in places for site in place.sites[:1]} - read)):
-        read.update(site.file for site in place.sites[:1])
+    noted = list(places)
+    files = {one.sites[0].file for one in noted if one.sites}
+    noted += _settings(files - read)
+    read |= files
+    for place in noted:
         site = _deciding(place)
         if site is None:
             continue
@@ -64,14 +67,15 @@ def _settings(files: Iterable[str]) -> Iterator[RawPlace]:
 
 
 def _deciding(place: RawPlace) -> Site | None:
-    """The line to point at: of a call with many arguments the one that is meant, of a block without gradients its head."""
+    """The line to point at: of a call with many arguments one of them, of a block without gradients its head."""
     if not place.sites:
         return None
     site = place.sites[0]
     if place.element is not None:
         return statements.argument(site, place.element) or site
-    if place.operation == "no_grad":
-        return next((head for one in place.sites if (head := statements.without_gradients(one)) is not None), site)
+    if place.operation in statements.HEADS:
+        heads = (statements.block_head(one, place.operation) for one in place.sites)
+        return next((head for head in heads if head is not None), site)
     return site
 
 

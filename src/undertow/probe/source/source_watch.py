@@ -5,11 +5,13 @@ at the start and one after each alarm, and then to nothing.
 """
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
 
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
@@ -27,6 +29,7 @@ from undertow.probe.subjects import Subjects
 
 _FIRST = 2  # steps before the first x-ray: the first ones do what no other does
 _MOST_STEPS = 4  # of one x-ray: optimizers that step in turn have one each
+_MOST_EARLY = 64
 _MOST_AGAIN = 4  # x-rays after alarms
 _EAGER = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
 
@@ -46,6 +49,7 @@ class SourceWatch:
         self._seen: set[tuple[Any, ...]] = set()
         self._is_compiled = discovery.anything_compiled()
         self._steps = _Steps(self)
+        self._early_modes: list[tuple[weakref.ref[nn.Module], RawPlace]] = []  # set before it was known of what
         self._alarms: set[tuple[str, str]] = set()  # those that a step was looked at for
 
     # -- life ---------------------------------------------------------------------------------------------
@@ -93,7 +97,18 @@ class SourceWatch:
         self.note(RawPlace(role, sites, operation=settings))
 
     def mode_set(self, module: Any, mode: Any) -> None:
-        self.note(RawPlace("training mode" if mode else "evaluation mode", sites_from(sys._getframe(1))))
+        place = RawPlace("training mode" if mode else "evaluation mode", sites_from(sys._getframe(1)))
+        if self.subjects.ready:
+            self._note_mode(module, place)
+        elif isinstance(module, nn.Module) and len(self._early_modes) < _MOST_EARLY:
+            self._early_modes.append((weakref.ref(module), place))
+
+    def _note_mode(self, module: Any, place: RawPlace) -> None:
+        """If it is of a watched model, as a whole or in part."""
+        path = self.names().get(id(module))
+        if path is not None or id(module) in self.subjects.known_modules():
+            place.subjects = [path] if path else []
+            self.note(place)
 
     def compiling(self) -> None:
         self._is_compiled = True
@@ -130,6 +145,9 @@ class SourceWatch:
                 yield one.path, module
 
     def note_definitions(self) -> None:
+        for reference, place in self._early_modes:
+            self._note_mode(reference(), place)
+        self._early_modes.clear()
         modules = dict(self.modules())
         self.note(*self.definitions.places(modules.items(), modules))
         if self.set_up is not None:
@@ -229,4 +247,9 @@ class _Steps:
         return thread == self._thread
 
 
-_ROLES: tuple[tuple[type[Any], str], ...] = ((Optimizer, "optimizer"), (LRScheduler, "schedule"), (DataLoader, "loader"))
+_ROLES: tuple[tuple[type[Any], str], ...] = (
+    (Optimizer, "optimizer"),
+    (LRScheduler, "schedule"),
+    (DataLoader, "loader"),
+    (GradScaler, "scaler"),
+)

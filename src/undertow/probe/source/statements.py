@@ -8,7 +8,11 @@ from functools import lru_cache
 
 from undertow.probe.source.frames import Site
 
-_WITHOUT_GRADIENTS = re.compile(r"\b(no_grad|inference_mode|set_grad_enabled)\b")
+# What the head of a block says that does this to all operations in it.
+HEADS = {
+    "no_grad": re.compile(r"\b(no_grad|inference_mode|set_grad_enabled)\b"),
+    "autocast": re.compile(r"\bautocast\b"),
+}
 
 
 def lines_of(file: str) -> Sequence[str]:
@@ -37,10 +41,13 @@ def at(site: Site, node: ast.AST) -> Site:
 
 def call_at(site: Site) -> ast.Call | None:
     for node in _nodes(site.file):
-        if isinstance(node, ast.Call) and (node.lineno, node.col_offset) == (site.line, site.column):
-            if node.end_lineno == site.end_line and node.end_col_offset == site.end_column:
-                return node
+        if isinstance(node, ast.Call) and _extent(node) == (site.line, site.column, site.end_line, site.end_column):
+            return node
     return None
+
+
+def _extent(node: ast.expr) -> tuple[int, int, int | None, int | None]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
 def argument(site: Site, number: int) -> Site | None:
@@ -53,8 +60,8 @@ def argument(site: Site, number: int) -> Site | None:
     return at(site, call.args[number])
 
 
-def without_gradients(site: Site) -> Site | None:
-    """The head of the `with` around this line, or the decorator of its function, that switches gradients off."""
+def block_head(site: Site, operation: str) -> Site | None:
+    """The head of the `with` around this line, or the decorator of its function, that says so."""
     best: ast.AST | None = None
     for node in _nodes(site.file):
         if not getattr(node, "lineno", 0) <= site.line <= (getattr(node, "end_lineno", 0) or 0):
@@ -65,7 +72,7 @@ def without_gradients(site: Site) -> Site | None:
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             heads = node.decorator_list
         for head in heads:
-            if _WITHOUT_GRADIENTS.search(ast.unparse(head)) and (best is None or head.lineno > best.lineno):  # pyright: ignore[reportAttributeAccessIssue]
+            if HEADS[operation].search(ast.unparse(head)) and (best is None or head.lineno > best.lineno):  # pyright: ignore[reportAttributeAccessIssue]
                 best = head
     return None if best is None else at(site, best)
 

@@ -25,6 +25,7 @@ MOST_OPERATIONS = 20_000  # of one step, and before the first one: what comes af
 _MOST_MARKS = 512
 _MOST_UPSTREAM = 64  # cuts whose graph is searched for the parameters before it
 
+_HALF = (torch.float16, torch.bfloat16)
 _disable: Callable[[], Any] = torch._C.DisableTorchFunction
 _now = time.perf_counter
 
@@ -53,6 +54,7 @@ class Known:
     sites: tuple[Site, ...]
     operation: str
     before: "Known | None"  # of what it was made
+    index: "Known | None" = None  # and what chose it there
 
     def lineage(self) -> "Iterator[Known]":
         one: Known | None = self
@@ -119,7 +121,7 @@ class XRay(TorchFunctionMode):
             self.is_active = False
             return
         inputs = list(_tensors((*args, *kwargs.values()) if kwargs else args))
-        outputs = [args[0]] if in_place and inputs else list(_tensors((result,)))
+        outputs = inputs[:1] if in_place else list(_tensors((result,)))
         sites, code, through, module = self._place()
         if not sites:
             return
@@ -130,10 +132,11 @@ class XRay(TorchFunctionMode):
         if before and name in HANDING_ON:
             squash = before[0].squash
         if in_place and name != "grad":
-            self._wrote(name, inputs, args, sites, through)
+            self._wrote(name, inputs, (*args[1:], *(kwargs or {}).values()), sites, through)
         if through in ("zero_grad", "clip"):
             self._mark(through, "", sites)
             return
+        self._note_precision(name, inputs, outputs, sites)
         number = self._marked(name, inputs, outputs, before, sites, code, module)
         if number is not None:
             bits |= 1 << number
@@ -141,9 +144,9 @@ class XRay(TorchFunctionMode):
                 squash = number
         if name in operations.FROM_NUMBERS and code in self._numbers:
             bits |= 1 << self._numbers[code]
-        origin = before[0] if before else None
+        origin, index = before[0] if before else None, before[1] if name == "getitem" and len(before) > 1 else None
         for output in outputs:
-            self.known[id(output)] = Known(weakref.ref(output), bits, squash, sites, name, origin)
+            self.known[id(output)] = Known(weakref.ref(output), bits, squash, sites, name, origin, index)
 
     def _marked(
         self,
@@ -236,6 +239,16 @@ class XRay(TorchFunctionMode):
         shapes = " against ".join(str(list(each.shape)) for each in (one, two))
         return self._mark("broadcast", name, sites, note=f"{shapes} makes {list(shape)}")
 
+    def _note_precision(
+        self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor], sites: tuple[Site, ...]
+    ) -> None:
+        """Half of the bits from here on: a cast, or the block that casts for all."""
+        if not inputs or not outputs or outputs[0].dtype not in _HALF or inputs[0].dtype in _HALF:
+            return
+        operation = name if name in ("half", "bfloat16", "to", "type", "type_as") else "autocast"
+        if operation != "autocast" or torch.is_autocast_enabled(inputs[0].device.type):
+            self._mark("precision", operation, sites)
+
     def _entered(self, data: torch.Tensor) -> None:
         """The first tensor without a gradient that parameters are applied to: what the model is given."""
         known = self._known(data)
@@ -243,12 +256,12 @@ class XRay(TorchFunctionMode):
             self.inputs.append(known)
 
     def _wrote(
-        self, name: str, inputs: list[torch.Tensor], args: Any, sites: tuple[Site, ...], through: str
+        self, name: str, inputs: list[torch.Tensor], given: Iterable[Any], sites: tuple[Site, ...], through: str
     ) -> None:
         if not inputs or through == "initialisation":
             return
         if name == "requires_grad":
-            if len(args) > 1 and args[1] is False:
+            if any(value is False for value in given):
                 self.frozen[id(inputs[0])] = sites
             return
         if inputs[0].is_floating_point() and inputs[0].layout is torch.strided:

@@ -11,13 +11,25 @@ from undertow.probe.source.xray import Known, Mark, XRay
 
 _MOST_OF_A_KIND = 24
 # Cuts in the order in which they are likely to be a mistake; what is not here (a comparison, a rounding) comes last.
-_CUTTING = {"detach": 0, "data": 0, "no_grad": 0, "numpy": 1, "item": 1, "tolist": 1, "tensor": 1, "argmax": 2, "long": 2}
+_CUTTING = {
+    "detach": 0,
+    "data": 0,
+    "no_grad": 0,
+    "numpy": 1,
+    "item": 1,
+    "tolist": 1,
+    "tensor": 1,
+    "argmax": 2,
+    "long": 2,
+}
 _LAST = 3
 
 
 def of_set_up(set_up: XRay, found: Found) -> list[RawPlace]:
     """Who filled the weights before the first step, and who froze them."""
     places = _written(set_up, found, "initialisation")
+    lowered = [one for one in set_up.marks if one.kind == "precision"]
+    places += [RawPlace("precision", one.sites, operation=one.operation) for one in lowered]
     frozen: dict[tuple[Site, ...], list[str]] = {}
     for one in found.parameters:
         tensor = one.reference()
@@ -35,11 +47,14 @@ def of_step(xray: XRay, found: Found, names: dict[int, str], definitions: Defini
             places.append(RawPlace("cut", mark.sites, cut, mark.operation, mark.note, rank=rank))
         elif mark.kind == "squash" and mark.order:
             places.append(_squash(mark, names, definitions))
-        elif mark.kind in ("zero_grad", "clip") or (mark.kind in ("loss", "broadcast", "sign", "operation") and mark.feeds):
+        elif mark.kind in ("zero_grad", "clip", "precision") or (
+            mark.kind in ("loss", "broadcast", "sign", "operation") and mark.feeds
+        ):
             places.append(RawPlace(mark.kind, mark.sites, operation=mark.operation, note=mark.note))
     places += [RawPlace("total", one.sites, operation=one.operation) for one in xray.totals[:_MOST_OF_A_KIND]]
     places += _origins("data", xray.inputs)
     places += _origins("target", xray.targets)
+    places += _taken(xray.inputs)
     places += _written(xray, found, "overwritten")
     return places
 
@@ -63,6 +78,15 @@ def _origins(role: str, tensors: Iterable[Known]) -> Iterator[RawPlace]:
             yield RawPlace(role, made.sites, operation=made.operation, note=f"made here, by {made.operation}")
         if made is None or made.sites[:1] != known.sites[:1]:
             yield RawPlace(role, known.sites, operation=known.operation, rank=1)
+
+
+def _taken(tensors: Iterable[Known]) -> Iterator[RawPlace]:
+    """Where the batch of this step was chosen."""
+    for known in list(tensors)[:1]:
+        index = next((one.index for one in known.lineage() if one.index is not None), None)
+        if index is not None:
+            yield RawPlace("batch", index.sites, operation=index.operation)
+        yield RawPlace("batch", known.sites, operation=known.operation, rank=1)
 
 
 def _written(seen: XRay, found: Found, role: str) -> list[RawPlace]:

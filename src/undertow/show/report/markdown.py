@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from undertow.schema import Diagnosis, Finding, Remedy
 from undertow.views.places import where
 from undertow.views.report_wording import GLYPHS, cost, evidence_line, headline, percent, when
+from undertow.views.source_excerpt import excerpt, further, heading
 
 
 def to_markdown(diagnosis: Diagnosis, tensors: Sequence[str] = ()) -> str:
@@ -30,6 +31,9 @@ def _body(finding: Finding, tensors: Sequence[str]) -> str:
         f"{follows}- **When:** {when(finding)}; confidence {percent(finding.confidence, 0)}\n"
         f"- **Where:** {_escaped(where(finding.layers, tensors, 12))}",
     ]
+    if finding.source:
+        code = "\n".join([*excerpt(finding.source[0]), *(f"= {line}" for line in further(finding.source))])
+        lines.append(f"**Line:** {_escaped(heading(finding.source[0]))}\n\n{_fenced(code, 'python')}")
     if finding.evidence:
         known = "\n".join(f"- {_escaped(evidence_line(evidence))}" for evidence in finding.evidence)
         lines.append(f"How it is known:\n\n{known}")
@@ -39,12 +43,16 @@ def _body(finding: Finding, tensors: Sequence[str]) -> str:
 def _remedy(remedy: Remedy) -> str:
     parts = [f"**Try:** {_escaped(remedy.what)}"]
     if remedy.how:
-        # The fence is longer than any run of backticks within: names of layers are written by anybody.
-        fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", remedy.how)), default=0))
-        parts.append(f"{fence}python\n{remedy.how}\n{fence}")
+        parts.append(_fenced(remedy.how, "python"))
     when_not = f" Not when: {_escaped(remedy.when_not)}" if remedy.when_not else ""
     parts.append(f"Risk: {_escaped(remedy.risk)}{when_not}")
     return "\n\n".join(parts)
+
+
+def _fenced(code: str, language: str) -> str:
+    """The fence is longer than any run of backticks within: names of layers are written by anybody."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", code)), default=0))
+    return f"{fence}{language}\n{code}\n{fence}"
 
 
 def _escaped(text: str) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from undertow.schema import Diagnosis, Finding, Severity
+from undertow.schema import Diagnosis, Finding, Severity, SourcePlace
 from undertow.schema.codes import CODES, family_of
+from undertow.views.source_excerpt import remark
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {
@@ -19,10 +20,10 @@ _LEVELS = {
 
 
 def to_sarif(diagnosis: Diagnosis, findings: Sequence[Finding], command: Sequence[str] = ()) -> dict[str, Any]:
-    """`command` is what was run: a finding is about the script in it. Lines are not known, layers and steps are."""
+    """`command` is what was run: a finding whose line is not known is about the script in it."""
     codes = sorted({finding.code for finding in findings})
     path = next((Path(word) for word in command if word.endswith(".py")), None)
-    script = None if path is None else path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    script = None if path is None else _uri(path)
     driver = {"name": "Undertow", "version": diagnosis.undertow, "rules": [_rule(code) for code in codes]}
     run = {
         "tool": {"driver": driver},
@@ -45,8 +46,11 @@ def _rule(code: str) -> dict[str, Any]:
 
 def _result(finding: Finding, rule: int, script: str | None) -> dict[str, Any]:
     advice = f" {finding.remedies[0].what}" if finding.remedies else ""
+    places = [_physical(place) for place in finding.source]
     location: dict[str, Any] = {}
-    if script is not None:
+    if places:
+        location["physicalLocation"] = places[0]
+    elif script is not None:
         location["physicalLocation"] = {"artifactLocation": {"uri": script}}
     if finding.layers:
         location["logicalLocations"] = [{"fullyQualifiedName": layer, "kind": "module"} for layer in finding.layers]
@@ -56,6 +60,10 @@ def _result(finding: Finding, rule: int, script: str | None) -> dict[str, Any]:
         "level": _LEVELS[finding.severity],
         "message": {"text": f"Step {finding.first_step}: {finding.summary}{advice}"},
         "locations": [location] if location else [],
+        "relatedLocations": [
+            {"physicalLocation": physical, "message": {"text": remark(place)}}
+            for physical, place in zip(places[1:], finding.source[1:])
+        ],
         # The same fault in the same layer is the same alert, whatever the step and the run.
         "partialFingerprints": {"finding/v1": f"{finding.code}:{finding.layers[0] if finding.layers else ''}"},
         "properties": {
@@ -66,3 +74,14 @@ def _result(finding: Finding, rule: int, script: str | None) -> dict[str, Any]:
             "ongoing": finding.ongoing,
         },
     }
+
+
+def _physical(place: SourcePlace) -> dict[str, Any]:
+    region: dict[str, Any] = {"startLine": place.line, "endLine": place.end_line}
+    if place.code:
+        region["snippet"] = {"text": place.code}
+    return {"artifactLocation": {"uri": _uri(Path(place.file))}, "region": region}
+
+
+def _uri(path: Path) -> str:
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())

@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from undertow.schema import Diagnosis, Finding, Health, Severity
+from undertow.schema import Diagnosis, Finding, Health, Severity, SourcePlace
 from undertow.views.places import where
 from undertow.views.report_wording import GLYPHS, cost, evidence_line, headline, percent, short_evidence, when
+from undertow.views.source_excerpt import excerpt, further, heading
 
 STYLES = {
     Severity.INFO: "dim",
@@ -134,8 +137,27 @@ def _main(finding: Finding, tensors: Sequence[str]) -> Iterator[tuple[str, Text]
     yield "What", Text.assemble(_label(finding), (unsure, "dim"))
     yield "When", Text(when(finding))
     yield "Where", Text(where(finding.layers, tensors))
+    if finding.source:
+        yield "Line", _lines(finding.source, around=False)
     if finding.evidence:
         yield "Why", Text(short_evidence(finding.evidence[0]))
+
+
+def _lines(places: Sequence[SourcePlace], around: bool) -> Text:
+    """The first place with its code, and where else to look. Terminals that can do so open the file on a click."""
+    first = places[0]
+    text = Text.assemble("--> ", (heading(first), Style(bold=True, link=_address(first))))
+    for line in excerpt(first, around):
+        code, _, mark = line.partition("   ← ")
+        text.append(f"\n{code}")
+        text.append(f"   ← {mark}" if mark else "", "yellow")
+    if around:
+        text.append("".join(f"\n= {line}" for line in further(places)), "dim")
+    return text
+
+
+def _address(place: SourcePlace) -> str:
+    return Path(place.file).absolute().as_uri()
 
 
 def _line(finding: Finding, tensors: Sequence[str], width: int) -> Text:
@@ -161,6 +183,8 @@ def _details(finding: Finding, tensors: Sequence[str]) -> Iterator[RenderableTyp
     yield Padding(Text(finding.summary), (0, 0, 0, 2))
     rows = [("When", Text(f"{when(finding)}; confidence {percent(finding.confidence, 0)}"))]
     rows.append(("Where", Text(where(finding.layers, tensors, 40))))
+    if finding.source:
+        rows.append(("Line", _lines(finding.source, around=True)))
     rows += _once("Seen", map(evidence_line, finding.evidence))
     for remedy in finding.remedies:
         code = "\n".join(f"  {line}" for line in remedy.how.splitlines())

@@ -27,7 +27,7 @@ class ConstantOutput(Condition):
     """
 
     code, variant, formerly = "ACT003", "constant-output", "constant"
-    places = ("initialisation", "definition")
+    places = ("initialisation", "parameter")
     stage = Stage.SIGNAL
     needs = frozenset({"activation"})
     meaning = "The model gives the same output for every input"

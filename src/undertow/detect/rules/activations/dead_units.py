@@ -36,7 +36,7 @@ class DeadUnits(Condition):
     """
 
     code, variant, formerly = "ACT001", "dead-units", "dead rectified dead-outputs rectified-logits"
-    places = ("initialisation", "definition")
+    places = ("initialisation", "parameter")
     stage, needs_growth = Stage.SIGNAL, True
     needs = frozenset({"activation"})
     meaning = "Dead units pass no gradient: neither they nor the layers before them can learn"

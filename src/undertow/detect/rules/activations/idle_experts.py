@@ -34,7 +34,7 @@ class IdleExperts(Condition):
     """
 
     code, variant, formerly = "ACT005", "idle-experts", "idle"
-    places = ("initialisation",)
+    places = ("initialisation", "parameter")
     stage = Stage.STEP
     _routers = Shared(Routers)
     meaning = "These experts get no data, so they do not learn and their parameters are wasted"

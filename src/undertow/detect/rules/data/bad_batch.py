@@ -26,7 +26,6 @@ class BadBatch(Condition):
     """
 
     code, variant, formerly = "DAT002", "bad-batch", "batch suspect odd-batch suspected-batch"
-    places = ("data",)
     stage, is_momentary = Stage.OPTIMIZER, True
     _batches = Shared(OddBatches)
     meaning = "One bad batch can undo many good steps"

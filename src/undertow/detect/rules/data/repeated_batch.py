@@ -22,7 +22,7 @@ class RepeatedBatch(Condition):
     """
 
     code, variant, formerly = "DAT005", "repeated-batch", "repeated"
-    places = ("loader", "data")
+    places = ("loader", "batch")
     stage, is_standing = Stage.DATA, True
     wakes_on = having("targets_repeated", "input_mean")
     meaning = "The model memorises one batch, and the rest of the data is never seen"

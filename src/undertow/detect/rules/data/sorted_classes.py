@@ -21,7 +21,7 @@ class SortedClasses(Condition):
     """
 
     code, variant, formerly = "DAT005", "sorted-classes", "sorted"
-    places = ("loader", "data")
+    places = ("loader", "batch")
     stage, is_standing = Stage.DATA, True
     wakes_on = having("label_entropy")
     meaning = "Every batch teaches one class, and the next batch teaches another in its place"

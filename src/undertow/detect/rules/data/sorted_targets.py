@@ -29,7 +29,7 @@ class SortedTargets(Condition):
     """
 
     code, variant, formerly = "DAT005", "sorted-targets", "numbers"
-    places = ("loader", "data")
+    places = ("loader", "batch")
     stage, is_standing = Stage.DATA, True
     wakes_on = having("target_mean")
     meaning = "Every batch teaches one range of targets, and the next batch teaches another in its place"

@@ -47,7 +47,7 @@ class ZeroGradient(Condition):
     """
 
     code, variant, formerly = "GRD004", "zero-gradient", "zero"
-    places = ("initialisation",)
+    places = ("initialisation", "parameter")
     stage, is_exact = Stage.BLOCKED, True
     _gradients = Shared(ZeroGradients)
     meaning = "These layers do not learn"

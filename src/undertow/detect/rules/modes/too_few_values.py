@@ -22,7 +22,7 @@ class TooFewValues(Condition):
     """
 
     code, variant, formerly = "MOD002", "too-few-values", "values"
-    places = ("loader", "data")
+    places = ("loader", "batch")
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     needs = frozenset({"activation"})
     meaning = "The statistics of a batch are mostly noise"

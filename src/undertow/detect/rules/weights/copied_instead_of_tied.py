@@ -23,7 +23,7 @@ class CopiedInsteadOfTied(Condition):
     """
 
     code, variant, formerly = "WGT006", "copied-instead-of-tied", "copied"
-    places = ("definition",)
+    places = ("parameter", "initialisation", "definition")
     stage = Stage.COURSE
     meaning = "The model trains two tensors where it was designed for one, and they drift apart"
     remedies = (

@@ -29,7 +29,7 @@ class EqualUnits(Condition):
     """
 
     code, variant, formerly = "WGT002", "equal-units", "equal"
-    places = ("initialisation", "definition")
+    places = ("initialisation", "parameter")
     stage, is_exact, is_standing = Stage.INITIALISATION, True, True
     needs = frozenset({"weight"})
     pace = ("weight", 5)

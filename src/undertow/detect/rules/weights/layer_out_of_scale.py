@@ -25,7 +25,7 @@ class LayerOutOfScale(BadStart):
     """
 
     variant = "layer-out-of-scale"
-    places = ("initialisation", "definition")
+    places = ("initialisation", "parameter")
     meaning = "The signal fades or blows up at this layer, and the gradients of all layers before it with it"
     remedies = (REINITIALISE_THE_LAYER, INITIALISE_FOR_THE_ACTIVATION)
 

@@ -22,7 +22,7 @@ class OverconfidentStart(BadStart):
     """
 
     variant = "overconfident-start"
-    places = ("initialisation", "definition")
+    places = ("initialisation", "parameter")
     meaning = "The first steps only undo predictions that are certain and wrong"
     remedies = (REINITIALISE_THE_LAYER, INITIALISE_FOR_THE_ACTIVATION)
 

@@ -29,7 +29,7 @@ class RecurrenceOutOfScale(BadStart):
     """
 
     variant = "recurrence-out-of-scale"
-    places = ("initialisation", "definition")
+    places = ("initialisation", "parameter")
     formerly = "recurrent-weight-too-large recurrent-weight-too-small"
     meaning = "States grow or fade with every time step, and so do the gradients"
     remedies = (REINITIALISE_THE_LAYER, INITIALISE_FOR_THE_ACTIVATION)

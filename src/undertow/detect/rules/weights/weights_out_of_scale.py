@@ -33,7 +33,7 @@ class WeightsOutOfScale(BadStart):
     """
 
     variant, formerly = "weights-out-of-scale", "start weights-too-large weights-too-small"
-    places = ("initialisation", "definition")
+    places = ("initialisation", "parameter")
     meaning = "The signal grows or fades from layer to layer, and so do the gradients"
     remedies = (INITIALISE_FOR_THE_ACTIVATION, REINITIALISE_THE_LAYER, ADD_NORMALISATION_OR_SHORTCUTS)
 
