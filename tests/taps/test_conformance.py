@@ -20,7 +20,8 @@ from undertow.probe import taps
 _TAPS = [pytest.param(owner, name, id=f"{owner.__name__}.{name}") for owner, name in places()]
 _TABLES = (
     "_global_forward_hooks", "_global_forward_pre_hooks", "_global_forward_hooks_always_called",
-    "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks",
+    "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks", "_global_module_registration_hooks",
+    "_global_parameter_registration_hooks",
 )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class Subjects:
         self.layers.have_gone = self.ready
 
     @property
-    def _live_roots(self) -> dict[str, nn.Module]:
+    def roots(self) -> dict[str, nn.Module]:
         return {name: root for name, ref in self._roots.items() if (root := ref()) is not None}
 
     # -- finding out --------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Subjects:
             in_use |= {id(p) for module in called for p in module.parameters()}
             in_use |= {id(t) for t in discovery.optimizer_tensors([stepping] if stepping is not None else [])}
         else:
-            self._found = discovery.describe(self._live_roots, (), self._found)
+            self._found = discovery.describe(self.roots, (), self._found)
             in_use = {id(one.reference()) for one in self._found.parameters}
         relevant = [o for o in optimizers if any(id(t) in in_use for t in discovery.optimizer_tensors([o]))]
         if not self._is_given:
@@ -174,7 +174,7 @@ class Subjects:
         # With models given, tensors that only an optimizer knows belong to somebody else.
         extra = self.optimizers.real if not self._is_given or self._given_optimizers else []
         free = {name: tensor for name, one in self.free.items() if (tensor := one()) is not None}
-        self._found = found = discovery.describe(self._live_roots, extra, self._found, free)
+        self._found = found = discovery.describe(self.roots, extra, self._found, free)
         self.is_compiled = found.is_compiled
         self.unowned, self.empty, self.whole = found.unowned, found.empty, found.whole
         before = self.layers.slot_of
@@ -211,7 +211,7 @@ class Subjects:
 
     def known_modules(self) -> set[int]:
         """Ids of the modules of watched models, and of those themselves, which are no layers."""
-        return {*self.layers.module_layer, *(id(root) for root in self._live_roots.values())}
+        return {*self.layers.module_layer, *(id(root) for root in self.roots.values())}
 
     def outside(self, optimizers: Sequence[Optimizer]) -> Slots:
         """What none of these holds."""
@@ -244,7 +244,7 @@ class Subjects:
     def _own(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether a watched model holds one of these: a part of it may have been replaced since the last search."""
         wanted = {id(tensor) for tensor in tensors}
-        return any(id(parameter) in wanted for root in self._live_roots.values() for parameter in root.parameters())
+        return any(id(parameter) in wanted for root in self.roots.values() for parameter in root.parameters())
 
     def _take_in(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Models that nobody named and that turn up later; True when there are new layers, or old ones are reused."""
@@ -281,7 +281,7 @@ class Subjects:
         if self.layout.spread is None:
             return []
         slot_of = self.layers.slot_of
-        pairs = gathered_parameters(self._live_roots.values())
+        pairs = gathered_parameters(self.roots.values())
         return [(whole, slot_of[id(shard)]) for whole, shard in pairs if id(shard) in slot_of]
 
     def stands_for(self) -> autograd_graph.Gathered:
@@ -289,7 +289,7 @@ class Subjects:
             return {}
         identities = list(self.layers.slot_of)
         whole = {id(whole): identities[slot] for whole, slot in self.gathered()}
-        return {**whole, **flat_parameters(self._live_roots.values())}
+        return {**whole, **flat_parameters(self.roots.values())}
 
     def unplaced(self) -> bool:
         """Some parameter has had a gradient although no graph seen so far showed where it is used."""

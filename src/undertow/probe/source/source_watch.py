@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
@@ -44,6 +45,7 @@ class SourceWatch:
         self.definitions = Definitions()
         self.set_up: XRay | None = None
         self.modes = EnteredModes()
+        self._until_called: Any = None  # the hook that notices the first call of a module
         self._is_early = is_early
         self._folder = working_folder()
         self._seen: set[tuple[Any, ...]] = set()
@@ -60,11 +62,25 @@ class SourceWatch:
         taps.add(self._steps)  # pyright: ignore[reportArgumentType]
         if self._is_early and self.may_see():
             self.set_up = XRay(lambda tensors: [])
+            self._until_called = register_module_forward_pre_hook(self._called)
             self.modes.enter(self.set_up)
+
+    def _called(self, module: nn.Module, inputs: Any) -> None:
+        """A model runs: whoever traces or compiles it must not find a mode of ours."""
+        self.end_set_up()
+
+    def end_set_up(self) -> None:
+        if self._until_called is not None:
+            self._until_called.remove()
+            self._until_called = None
+        if self.set_up is not None and not self.set_up.is_over:
+            self.modes.end(self.set_up)
+            self.set_up.forget_dead()
 
     def stop(self) -> None:
         """From any thread; a mode can be left only by the thread that entered it."""
         self.definitions.stop()
+        self.end_set_up()
         taps.remove(self)  # pyright: ignore[reportArgumentType]
         self._steps.stop()
         self.modes.end_all()
@@ -112,9 +128,11 @@ class SourceWatch:
 
     def compiling(self) -> None:
         self._is_compiled = True
+        self.end_set_up()
         self.modes.end_all()
 
     def exporting(self) -> None:
+        self.end_set_up()
         self.modes.end_all()
 
     def note(self, *places: RawPlace) -> None:
@@ -139,6 +157,7 @@ class SourceWatch:
         return {id(thing): path for thing, path in pairs if thing is not None}
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        yield from self.subjects.roots.items()
         for one in self.subjects.found.modules:
             module = one.reference()
             if module is not None:
@@ -166,18 +185,21 @@ class _Steps:
         self._steps_left = 0
         self._xray: XRay | None = None
         self._is_wanted = True
+        self._is_stopped = False
         self.is_listening = True
 
     def look_again(self) -> None:
         self._is_wanted = True
-        if not self.is_listening:
+        if not self.is_listening and not self._is_stopped:
             self.is_listening = True
             taps.add(self)  # pyright: ignore[reportArgumentType]
+            if self._is_stopped:  # meanwhile, by another thread
+                taps.remove(self)  # pyright: ignore[reportArgumentType]
 
     def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
         if not self._is_mine():
             return
-        self._end_set_up()
+        self._watch.end_set_up()
         self._watch.note(RawPlace("backward", sites_from(sys._getframe(1))))
         if self._xray is not None:
             self._xray.reached(roots)
@@ -194,8 +216,12 @@ class _Steps:
         self._left.discard(id(optimizer))
         self._stepped.add(id(optimizer))
         self._steps_left -= 1
-        if self._xray is not None and (not self._left or self._steps_left <= 0):
+        if self._xray is not None and (self._steps_left <= 0 or self._seen_all()):
             self._end_xray()
+
+    def _seen_all(self) -> bool:
+        """Every optimizer has stepped once since the x-ray began."""
+        return not self._left
 
     def after_step(self, optimizer: Optimizer) -> None:
         if not self._is_mine():
@@ -211,7 +237,7 @@ class _Steps:
             taps.remove(self)  # pyright: ignore[reportArgumentType]
 
     def stop(self) -> None:
-        self._xray = None
+        self._is_stopped, self._xray = True, None
         taps.remove(self)  # pyright: ignore[reportArgumentType]
 
     # -- the mode -----------------------------------------------------------------------------------------
@@ -233,12 +259,6 @@ class _Steps:
             watch.modes.end(xray)
             watch.note(*xray_places.of_step(xray, watch.subjects.found, watch.names(), watch.definitions))
             xray.known.clear()
-
-    def _end_set_up(self) -> None:
-        set_up = self._watch.set_up
-        if set_up is not None and not set_up.is_over:
-            self._watch.modes.end(set_up)
-            set_up.forget_dead()
 
     def _is_mine(self) -> bool:
         thread = get_ident()

@@ -16,20 +16,21 @@ HEADS = {
 
 
 def lines_of(file: str) -> Sequence[str]:
-    """Also of cells of a notebook, which `linecache` knows by their name."""
+    """As they are now. Also of cells of a notebook, which `linecache` knows by their name."""
+    linecache.checkcache(file)
     return linecache.getlines(file)
 
 
 @lru_cache(maxsize=64)
-def _tree(file: str) -> ast.Module | None:
+def _tree(text: str) -> ast.Module | None:
     try:
-        return ast.parse("".join(lines_of(file)))
+        return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):  # stripped, or of another kind
         return None
 
 
 def _nodes(file: str) -> Iterator[ast.AST]:
-    tree = _tree(file)
+    tree = _tree("".join(lines_of(file)))
     return iter(()) if tree is None else ast.walk(tree)
 
 

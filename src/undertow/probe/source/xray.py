@@ -200,8 +200,7 @@ class XRay(TorchFunctionMode):
         mark = self.marks[number]
         if len(mark.parameters) == 0 and mark.order < _MOST_UPSTREAM:
             mark.parameters.update(id(leaf) for leaf in self._leaves(learning))
-        elif switched_off:
-            mark.parameters.update(id(one) for one in learning if one.is_leaf)
+        mark.parameters.update(id(one) for one in learning if one.is_leaf)
         if not outputs and code is not None:
             self._numbers[code] = number
         return number
