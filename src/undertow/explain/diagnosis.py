@@ -123,7 +123,8 @@ def _explain_each(
     ranking = Ranking(found, weights_came_first=poisoned is not None, losses=losses)
     found = [_with_remedies(finding, history, program, losses) for finding in found]
     lines = SourceLines(events, origin, layers)
-    return ranking.linked([lines.pointed(finding) for finding in found]), ranking
+    rates = [None if losses is None else losses.rate_at(finding.detected_step) for finding in found]
+    return ranking.linked([lines.pointed(finding, rate) for finding, rate in zip(found, rates)]), ranking
 
 
 def _with_remedies(

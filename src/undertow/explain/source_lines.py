@@ -33,13 +33,16 @@ class SourceLines:
     ) -> None:
         self._by_role: dict[str, list[tuple[int, RecordedPlace]]] = {}
         self._origin, self._layers = origin, layers
+        self._rate: float | None = None
         for step, place in _recorded(events):
             self._by_role.setdefault(place.place.role, []).append((step, place))
 
-    def pointed(self, finding: Finding) -> Finding:
-        """The finding with its lines, the best first; as it was where none is known."""
+    def pointed(self, finding: Finding, rate: float | None = None) -> Finding:
+        """The finding with its lines, the best first; as it was where none is known. `rate` is the learning rate at the
+        step at which it was found."""
         if not self._by_role:
             return finding
+        self._rate = (measured(finding, "lr") or (rate,))[0]
         chosen: list[SourcePlace] = []
         for role in traits_of(finding).places:
             found = list(self._places(role, finding))
@@ -71,9 +74,15 @@ class SourceLines:
         elif role == "unsafe":
             yield from self._unsafe(finding)
         elif role == "setting":
-            yield from (one.place for _, one in self._of("setting") if one.operation in _settings_of(finding))
+            yield from (one.place for one in self._settings(_SETTINGS.get(finding.variant, ())))
         else:
             yield from (one.place for one in self._best(role, finding))
+
+    def _settings(self, names: Sequence[str]) -> list[RecordedPlace]:
+        """Lines that set one of these, in functions that are known to have run, if there are any such."""
+        ran = {one.place.function for role, known in self._by_role.items() if role != "setting" for _, one in known}
+        found = [one for _, one in self._of("setting") if one.operation in names]
+        return [one for one in found if one.place.function in ran] or found
 
     def _is_its_own(self, path: str, known: Mapping[str, RecordedPlace]) -> bool:
         """A parameter that has a line of its own, apart from its module."""
@@ -96,9 +105,9 @@ class SourceLines:
     def _rates(self, finding: Finding, has_changed: bool) -> Iterator[SourcePlace]:
         """The line that gave the optimizer this rate: its own, unless the rate was changed afterwards."""
         optimizers = [one for _, one in self._of("optimizer")]
-        changes = [one.place for _, one in self._of("setting") if one.operation == "lr"]
+        changes = [one.place for one in self._settings(("lr",))]
         schedules = [one.place for _, one in self._of("schedule")]
-        rate = (measured(finding, "lr") or (None,))[0]
+        rate = self._rate
         built = [one.place for one in optimizers if rate is not None and _has_rate(one, rate)]
         if built and not has_changed:
             yield from built
@@ -177,10 +186,6 @@ def _has_rate(optimizer: RecordedPlace, rate: float) -> bool:
         return any(abs(float(one) - rate) <= _SAME_RATE * abs(rate) for one in optimizer.operation.split(",") if one)
     except ValueError:
         return False
-
-
-def _settings_of(finding: Finding) -> frozenset[str]:
-    return frozenset(_SETTINGS.get(finding.variant, ()))
 
 
 _SETTINGS = {

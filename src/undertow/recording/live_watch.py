@@ -84,7 +84,7 @@ class LiveWatch(Watch):
             self._source = SourceWatch(subjects, self._mailbox.post, lambda: self._recorder.step, roots is None)
         run.attach(self._recorder, self._mailbox)
         self._recorder.start()
-        if self._source is not None:
+        if self._source is not None and self._recording is not None:
             self._source.start()
             self._recording.on_finding(self._look_for_its_line)
         self._begun.set()

@@ -57,7 +57,9 @@ class Ran:
         return found
 
     def lines_of(self, role: str, subject: str | None = None) -> list[int]:
-        return [one["line"] for one in self.records if one["role"] == role and (not subject or subject in one["subjects"])]
+        return [
+            one["line"] for one in self.records if one["role"] == role and (not subject or subject in one["subjects"])
+        ]
 
 
 def _ran(folder: Path, monkeypatch: pytest.MonkeyPatch, given: bool = False, **parts: Any) -> Ran:

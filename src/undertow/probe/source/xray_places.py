@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from undertow.probe.discovery import Found
 from undertow.probe.source.definitions import Definitions, storage_of
 from undertow.probe.source.frames import Site
-from undertow.probe.source.operations import HANDING_ON
+from undertow.probe.source.operations import HANDING_ON, LOSSES
 from undertow.probe.source.places import RawPlace
 from undertow.probe.source.xray import Known, Mark, XRay
 
@@ -51,7 +51,8 @@ def of_step(xray: XRay, found: Found, names: dict[int, str], definitions: Defini
             mark.kind in ("loss", "broadcast", "sign", "operation") and mark.feeds
         ):
             places.append(RawPlace(mark.kind, mark.sites, operation=mark.operation, note=mark.note))
-    places += [RawPlace("total", one.sites, operation=one.operation) for one in xray.totals[:_MOST_OF_A_KIND]]
+    sums = [one for one in xray.totals[:_MOST_OF_A_KIND] if one.operation not in LOSSES]
+    places += [RawPlace("total", one.sites, operation=one.operation) for one in sums]
     places += _origins("data", xray.inputs)
     places += _origins("target", xray.targets)
     places += _taken(xray.inputs)

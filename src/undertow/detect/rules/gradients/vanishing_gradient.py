@@ -139,7 +139,7 @@ class VanishingGradient(Condition):
 
     def _describe_fading(self, view: FrameView, sizes: Values, trend: DepthTrend) -> Judgement:
         layout, ids = view.layout, matrices_of(view.layout).ids
-        places = ("initialisation", "parameter")
+        places = self._faded(sizes)
         layers = tuple(ids[places].tolist())
         last = layout.path(int(ids[np.nanargmax(sizes)]))
         evidence = [
