@@ -54,16 +54,16 @@ def _result(finding: Finding, rule: int, script: str | None) -> dict[str, Any]:
         location["physicalLocation"] = {"artifactLocation": {"uri": script}}
     if finding.layers:
         location["logicalLocations"] = [{"fullyQualifiedName": layer, "kind": "module"} for layer in finding.layers]
+    related = [
+        {"physicalLocation": physical, "message": {"text": remark(place)}}
+        for physical, place in zip(places[1:], finding.source[1:])
+    ]
     return {
         "ruleId": finding.code,
         "ruleIndex": rule,
         "level": _LEVELS[finding.severity],
         "message": {"text": f"Step {finding.first_step}: {finding.summary}{advice}"},
         "locations": [location] if location else [],
-        "relatedLocations": [
-            {"physicalLocation": physical, "message": {"text": remark(place)}}
-            for physical, place in zip(places[1:], finding.source[1:])
-        ],
         # The same fault in the same layer is the same alert, whatever the step and the run.
         "partialFingerprints": {"finding/v1": f"{finding.code}:{finding.layers[0] if finding.layers else ''}"},
         "properties": {
@@ -73,6 +73,7 @@ def _result(finding: Finding, rule: int, script: str | None) -> dict[str, Any]:
             "lastStep": finding.last_step,
             "ongoing": finding.ongoing,
         },
+        **({"relatedLocations": related} if related else {}),
     }
 
 

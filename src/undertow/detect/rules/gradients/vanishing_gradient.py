@@ -54,6 +54,7 @@ class VanishingGradient(Condition):
     """
 
     code, variant, formerly = "GRD001", "vanishing-gradient", "depth cut closed-gate"
+    places = ("initialisation", "parameter")
     stage = Stage.STEP
     meaning = "The layers far from the loss get almost no gradient, so they keep their initial values"
     remedies = (
