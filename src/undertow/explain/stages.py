@@ -55,7 +55,7 @@ def brings_about(
     if first.makes_smaller(cause) and second.needs_growth:
         return False
     was_learning = losses is not None and losses.was_learning(cause.first_step, effect.first_step)
-    if was_learning and not is_certain(cause) and second.stage is not Stage.OUTCOME:
+    if was_learning and not is_certain(cause) and not first.builds_up and second.stage is not Stage.OUTCOME:
         return False
     if first.is_local and not _explains_locally(cause, effect, second.stage):
         return False
@@ -64,6 +64,10 @@ def brings_about(
     if first.stage is Stage.NONFINITE:  # after it every number is suspect, but not how the program is built
         was_there = second.is_standing and effect.first_step <= cause.first_step
         return not second.is_exact and not was_there and cause.first_step <= effect.first_step
+    if first.is_of_targets and second.is_alikeness:
+        return True  # one and the same answer for all is the best there is
+    if first.is_alikeness and second.is_of_targets:
+        return False
     if second.is_told_by_harm and is_certain(cause) and cause.detected_step < effect.detected_step:
         return True  # a broken contract that was known before is what does the harm
     if first.is_told_by_harm and is_certain(effect) and effect.detected_step < cause.detected_step:

@@ -241,11 +241,11 @@ def _group_rate(finding: Finding | None) -> str:
 
 
 def _even_rate(finding: Finding | None) -> str:
-    """The other optimizer's rate; where that is no lower, a quarter of this one's."""
+    """The other optimizer's rate; where that is not what is wrong, a quarter of this one's."""
     stated = suggested.measured(finding, "lr")
     if stated is None:
         return "group['lr'] / 4"
-    return number(stated[1] if stated[1] and stated[1] < stated[0] else stated[0] / 4)
+    return number(stated[1] or stated[0] / 4)
 
 
 def _norm_settings(finding: Finding | None) -> str:

@@ -55,9 +55,12 @@ class Condition(PerLayer):
     is_exact: ClassVar[bool] = False  # a contract that holds or does not, without statistics
     is_standing: ClassVar[bool] = False  # there from the start, whenever a measurement first shows it
     is_momentary: ClassVar[bool] = False  # explains what begins soon after, not much later
+    builds_up: ClassVar[bool] = False  # its effect grows over hundreds of steps: a training may learn until then
     is_vague: ClassVar[bool] = False  # says that something is wrong, not why
     is_local: ClassVar[bool] = False  # explains findings of the same modules only
     is_told_by_harm: ClassVar[bool] = False  # harmless in most trainings: what else does the harm may be the cause
+    is_of_targets: ClassVar[bool] = False  # nothing is to be learnt of the inputs, so that outputs become alike
+    is_alikeness: ClassVar[bool] = False  # outputs became alike
     needs_growth: ClassVar[bool] = False  # nothing that makes signals, gradients or steps smaller can bring it about
 
     meaning: ClassVar[str] = ""  # for the training: the second sentence of the story, without a full stop

@@ -51,3 +51,16 @@ class ConstantPrediction:
             return self._loss
         own, whole = self._factor * self._loss, self._loss
         return min(own, whole, key=lambda one: abs(math.log(one / level))) if level > 0 and own > 0 else own
+
+
+def commonest_share(entropy: float, classes: int) -> float:
+    """The largest share that one of so many classes can have, where their entropy is known; 1 where it is not."""
+    low, high = 1.0 / classes, 1.0
+    if not 0 < entropy < math.log(classes):
+        return low if entropy > 0 else high
+    for _ in range(20):  # the entropy falls as the share grows, all other classes being equally common
+        share = 0.5 * (low + high)
+        rest = 1.0 - share
+        of_share = -share * math.log(share) - rest * math.log(rest / (classes - 1))
+        low, high = (share, high) if of_share > entropy else (low, share)
+    return high

@@ -41,6 +41,7 @@ class MissingGradients(Tracker):
 
     def __init__(self) -> None:
         self.streak = LayerStreak()
+        self.goes_elsewhere = False  # gradients arrive, and none of them where an optimizer holds the parameter
         self.knows_calls = False  # some frame has told which modules run
         self._layout: LayerIndex | None = None
         self._parameters = np.zeros(0, np.int32)
@@ -69,6 +70,8 @@ class MissingGradients(Tracker):
             return
         self.is_informed = True
         missing = (states == GradientState.NONE) & (holders >= 0)
+        arrives = states == GradientState.PRESENT
+        self.goes_elsewhere = bool((arrives & (holders < 0)).any()) and not (arrives & (holders >= 0)).any()
         self.had[ids[states == GradientState.PRESENT]] = True
         present = ids[~missing & ~np.isnan(states)]
         self.streak.end(present)

@@ -35,6 +35,7 @@ class OddBatches(Tracker):
     wakes_on = Wake(_may_leap) | having("loss_kind", "input_std", "label_entropy")
     is_of_one_training = True
 
+    absurd = Limit(100.0, "beyond that spread, of inputs: no other data, but another unit or a broken reading")
     known = Limit.sample(5, "measured batches to compare with")
     factor = Limit(5.0, "beyond the widest spread of the batches before")
     usual_pace = Limit(3.0, "times the median: longer steps may have thrown the weights")
@@ -48,6 +49,7 @@ class OddBatches(Tracker):
     def __init__(self) -> None:
         self.spikes = SpikeWatch()
         self.proof: Evidence | None = None
+        self.is_absurd = False  # the proof alone is enough, whatever the loss does
         self.odd_step = -1  # the latest
         self._usual: dict[str, deque[float]] = {name: deque(maxlen=32) for name in _SIZES}
         self._entropies: deque[float] = deque(maxlen=32)
@@ -118,6 +120,7 @@ class OddBatches(Tracker):
     def _compare(self, scalars: Mapping[str, float]) -> Evidence | None:
         """Batches that are not odd are what later ones are compared with."""
         found: Evidence | None = None
+        self.is_absurd = False
         for name, usual in self._usual.items():
             value = scalars.get(name, math.nan)
             if not 0 < value < math.inf:
@@ -127,6 +130,7 @@ class OddBatches(Tracker):
                 factor = max(value / middle, middle / value)
                 spread = max(max(usual) / middle, middle / min(usual))
                 if factor > self.factor * spread:
+                    self.is_absurd |= name != "target_std" and value > self.absurd * spread * middle
                     found = Evidence(name, None, value, middle, "of this batch, and of the batches before it")
                     continue
             usual.append(value)

@@ -15,12 +15,23 @@ class FastMembers:
     """
 
     ahead = Limit(30.0, "times the rate of the others; adapters are trained with 16 times on purpose")
+    long = Limit(0.03, "of the weight per step: 99 % of healthy matrices move less; shorter, and the others are slow")
 
     def __init__(self) -> None:
         self.members: tuple[int, ...] = ()
         self.parameters: tuple[int, ...] = ()
+        self._longest = 0.0  # update over weight of its matrices, the longest so far
+
+    @property
+    def are_long(self) -> bool:
+        """Whether its steps are long by themselves, as far as they are known."""
+        return bool(self.parameters) and not (self.members and self._longest < self.long)
 
     def observe(self, view: FrameView) -> None:
+        if self.members and "update" in view.frame.blocks:
+            matrices = matrices_of(view.layout)
+            steps = matrices.update_ratios(view)[np.isin(matrices.ids, self.members)]
+            self._longest = max(self._longest, middle(steps) if np.isfinite(steps).any() else 0.0)
         ids, each = view.ids("optimizer"), view.row("optimizer_rate")
         if ids is None or each is None:
             return

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from undertow.detect.engine import Flags, FrameBatch, FrameView, LayerValues, Limit, Tracker, Wake, changed, where
 from undertow.detect.features.first_weights import FirstWeights
+from undertow.detect.features.matrices import middle
 from undertow.detect.features.untrained_parts import UntrainedParts
 from undertow.schema import GradientState
 
@@ -34,6 +35,7 @@ class ParameterUpdates(Tracker):
         | where("update_norm", lambda moves: moves == 0)
         | Wake(_unusual)
     )
+    near_rounding = Limit(10.0, "times what the format drops of a weight, for the median step of those that move")
     too_large = Limit(1e18, "of a gradient: its square overflows, so Adam divides by infinity; that is another fault")
 
     held = LayerValues(np.bool_, False)  # by any optimizer
@@ -122,10 +124,19 @@ class ParameterUpdates(Tracker):
         return ids[(moves == 0) & (pushed > 0) & (pushed < self.too_large) & self.held[ids]]
 
     def rounds_away(self, view: FrameView, ids: NDArray[np.int32]) -> Mask:
-        """Whether a plain step, a lower bound for most optimizers, is below what the number format can hold."""
+        """Whether a plain step, a lower bound for most optimizers, is below what the number format can hold; or those
+        that move hardly move by more than that: an optimizer that remembers far larger gradients makes short steps.
+        """
         layout, own = view.layout, self.own_rate[ids]
         rate = np.where(np.isnan(own), view.scalar("lr"), own)
-        return layout.is_low_precision[ids] | (rate * self.pushed[ids] < layout.rounding[ids] * self.size[ids])
+        ratios = view.row("update_ratio")
+        others = middle(ratios[ratios > 0].astype(np.float64)) if ratios is not None else math.nan
+        rounding = layout.rounding[ids]
+        return (
+            layout.is_low_precision[ids]
+            | (rate * self.pushed[ids] < rounding * self.size[ids])
+            | (others < self.near_rounding * rounding)
+        )
 
     def fills_a_gap(self, view: FrameView, layers: tuple[int, ...]) -> bool:
         """New weights with trained ones both before and behind them: nobody trains around what nobody has trained."""

@@ -38,9 +38,10 @@ BROADCAST_THE_WEIGHTS = Remedy(
 class _Pair:
     """Two models with the same parameters, and what is known of them as replicas."""
 
-    def __init__(self, one: list[int], other: list[int]) -> None:
+    def __init__(self, layout: LayerIndex, one: list[int], other: list[int]) -> None:
         self.one: Ids = np.array(one, np.int64)
         self.other: Ids = np.array(other, np.int64)
+        self.root_of_size = np.sqrt([layout.layers[i].parameter_count for i in one])
         self.proven = 0  # steps at which most gradients were the same
         self.unlike = 0  # steps before that, at which they were not
         self.equal = 0  # steps at which most weights were, too
@@ -57,6 +58,7 @@ class Replicas(Tracker):
     wakes_on = Wake(lambda batch: np.full(len(batch), bool(batch.layout.derived(_models_alike))))
 
     proven_after = Limit.chance(2, "steps in which most gradients were the same: once may be chance")
+    flat = Limit(1e-3, "of a norm, by which it differs from that of elements which are all as large as the largest")
     unlike_after = Limit.chance(8, "steps in which they were not: two models of their own, no longer compared")
 
     def __init__(self) -> None:
@@ -82,7 +84,7 @@ class Replicas(Tracker):
         if view.layout is not self._layout:
             self._layout = view.layout
             known = {pair.key: pair for pair in self._pairs}
-            found = [_Pair(one, other) for one, other in view.layout.derived(_models_alike)]
+            found = [_Pair(view.layout, one, other) for one, other in view.layout.derived(_models_alike)]
             self._pairs = [known.get(pair.key, pair) for pair in found]
         self.are_followed = bool(self._pairs) and view.ids("rank") is None
         if not self.are_followed:
@@ -126,8 +128,12 @@ class Replicas(Tracker):
         if pair.judged == step or not all(bool(one.all()) for one in measured):
             return None
         pair.judged = step
+        norm, largest = (self._latest[name][pair.one] for name in _GRADIENT)
+        # Where every element is at a bound of `clip_grad_value_`, any two models are given gradients of one size.
+        flat = np.abs(norm - largest * pair.root_of_size) < self.flat * norm
+        tells = ~flat | (pair.root_of_size <= 1)
         alike = np.logical_and.reduce([self._latest[n][pair.one] == self._latest[n][pair.other] for n in _GRADIENT])
-        alike &= self._latest["stepped_gradient_norm"][pair.one] > 0
+        alike &= (norm > 0) & tells
         apart = self._apart(pair)
         if 2 * int(alike.sum()) >= len(alike):
             pair.proven += 1

@@ -61,6 +61,15 @@ def test_replicas_of_one_list_with_the_same_gradients_and_other_weights() -> Non
     assert len(finding.layers) == 8
 
 
+def test_gradients_clipped_to_one_value_do_not_make_replicas() -> None:
+    training = Training("all.0.first", "all.0.second", "all.1.first", "all.1.second")
+    flat = {layer.path: 1e-6 * layer.parameter_count**0.5 for layer in training.layers.parameters}
+    for _ in range(6):
+        weights = {path: 1.0 + 0.1 * ("1" in path) for path in flat}
+        training.run(1, stepped_gradient_norm=flat, stepped_gradient_max_abs=1e-6, weight_norm=weights)
+    assert "DST001" not in training.codes()
+
+
 @pytest.mark.parametrize(("other", "found"), [(1.0, False), (1.5, True)])
 def test_replicas_in_one_process_that_keep_averages_of_their_own(other: float, found: bool) -> None:
     parts = ("one.a:Linear", "one.norm:BatchNorm1d", "two.a:Linear", "two.norm:BatchNorm1d")

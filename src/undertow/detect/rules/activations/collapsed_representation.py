@@ -75,7 +75,7 @@ class CollapsedRepresentation(Condition):
 
     code, variant, formerly = "ACT003", "collapsed-representation", "collapsed"
     places = ("total",)
-    stage = Stage.SIGNAL
+    stage, is_alikeness = Stage.SIGNAL, True
     _weights = Shared(_Rewriting)
     meaning = "The model gives nearly the same output for every input"
     remedies = (KEEP_THE_OUTPUTS_APART, ANNEAL_THE_PRIOR, LOWER_LEARNING_RATE)

@@ -59,6 +59,8 @@ class ConstantOutput(Condition):
         spread, deviation = view.all_layers("activation_sample_spread"), view.all_layers("activation_std")
         zeros = view.all_layers("activation_zero_fraction")
         equal = (spread < self.alike) & (deviation > 0) & (zeros < 1)
+        if ((deviation == 0) & (np.abs(view.all_layers("activation_mean")) == 1)).any():
+            equal[:] = False  # a function at its limit: ACT002
         pairs: dict[int, int] = {}
         if equal.any() and not (zeros == 1).any():
             differ, is_equal = (spread > self.different).tolist(), equal.tolist()

@@ -14,7 +14,8 @@ class Saturated(Condition):
     """Most outputs of a bounded activation function lie at its flat ends.
 
     What it sees: The share of outputs of hidden Tanh, Sigmoid and similar modules beyond 0.99 (0.01 and 0.99 for a
-        sigmoid), and of tanh and sigmoid applied as functions to the output of a layer. A layer is reported when more
+        sigmoid), and of tanh and sigmoid applied as functions to the output of a layer; or a module around a layer that
+        gives exactly one for every sample. A layer is reported when more
         than half of its outputs are there at two sampled steps in a row. Named are the layers whose pre-activations are
         too large and the functions behind them, in execution order.
     Why it is bad: At its flat ends the function has almost no slope, so almost no gradient passes, and the layers
@@ -58,6 +59,7 @@ class Saturated(Condition):
         shares, ids = view.row("activation_saturated_fraction"), view.ids("activation")
         if shares is None or ids is None:
             return None
+        shares = np.where(self._is_at_its_limit(view, ids), np.float32(1), shares)
         measured = ~np.isnan(shares)
         if not measured.any():
             return None
@@ -72,6 +74,19 @@ class Saturated(Condition):
         self._share[ids[flat]] = shares[flat]
         due = np.flatnonzero(self._flat.length >= self.frames)
         return self.hold_of(view, due, self._describe)
+
+    def _is_at_its_limit(self, view: FrameView, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Layers whose outputs differ, in a module that gives exactly 1, or exactly -1, whatever they say: a function
+        of theirs that is applied to more than their output alone.
+        """
+        deviation, largest = view.all_layers("activation_std"), view.all_layers("activation_max_abs")
+        constant = (deviation == 0) & (largest == 1) & (np.abs(view.all_layers("activation_mean")) == 1)
+        out = np.zeros(len(ids), bool)
+        for module in np.flatnonzero(constant).tolist():
+            inside = f"{view.layout.path(module)}."
+            parts = [i for i, layer in enumerate(ids.tolist()) if view.layout.path(layer).startswith(inside)]
+            out[[i for i in parts[-1:] if deviation[ids[i]] > 0]] = True
+        return out
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout, structure = view.layout, structure_of(view.layout)

@@ -14,7 +14,8 @@ class BadBatch(Condition):
 
     What it sees: A loss more than eight robust deviations above the latest ones and at least e times as large, together
         with what the batch itself was: inputs or targets five times further off than in any batch before, or labels
-        that are suddenly all alike. Where the batch was not measured: a loss that leaps out of a calm course, is worse
+        that are suddenly all alike. Inputs a hundred times further off need no such loss: a normalisation may hide them
+        from it. Where the batch was not measured: a loss that leaps out of a calm course, is worse
         than that of the untrained model and is back within five steps, or is twenty times as high as that; or one that
         was as high as at the start for dozens of losses, after steps as long as those before, and is back as suddenly.
     Why it is bad: A single step on a broken batch can undo hundreds of good ones: gradients are as large as the batch
@@ -59,10 +60,11 @@ class BadBatch(Condition):
         return self.hold((spike.step, is_short), lambda: _describe_suspect(spike))
 
     def _observe_proof(self, step: int, loss: Loss, proof: Evidence) -> Judgement | None:
-        if not self._is_measured and (loss.jump <= self.leap or loss.ratio < self.ratio):
+        leaps = loss.jump > self.leap and loss.ratio >= self.ratio
+        if not (self._is_measured or leaps or self._batches.is_absurd):
             return None
         self._is_measured = True
-        return self.hold("measured", lambda: _describe(step, loss, proof))
+        return self.hold("measured", lambda: _describe(step, loss, proof) if leaps else _describe_absurd(step, proof))
 
 
 def _describe(step: int, loss: Loss, proof: Evidence) -> Judgement:
@@ -73,6 +75,14 @@ def _describe(step: int, loss: Loss, proof: Evidence) -> Judgement:
         f"instead of {proof.expected:.3g}), and the loss jumped to {loss.value:.3g}."
     )
     return Judgement(Severity.SEVERE, (), step, 0.9, summary, (proof, leap))
+
+
+def _describe_absurd(step: int, proof: Evidence) -> Judgement:
+    summary = (
+        f"The batch at step {step} is not like the others ({proof.quantity.replace('_', ' ')} {proof.value:.3g} "
+        f"instead of {proof.expected:.3g}): what keeps an average of the data, as batch normalisation does, takes it in."
+    )
+    return Judgement(Severity.MODERATE, (), step, 0.8, summary, (proof,))
 
 
 def _describe_over(leap: Spike, step: int) -> Judgement:

@@ -5,7 +5,7 @@ from collections import deque
 from statistics import fmean, median
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
-from undertow.detect.features.constant_prediction import ConstantPrediction
+from undertow.detect.features.constant_prediction import ConstantPrediction, commonest_share
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.module_structure import is_mostly_frozen
@@ -33,7 +33,7 @@ class LossAtChance(Condition):
 
     code, variant, formerly = "DAT004", "loss-at-chance", "chance"
     places = ("target",)
-    stage, is_standing = Stage.OUTCOME, True
+    stage, is_standing, is_of_targets = Stage.OUTCOME, True, True
     _agreement = Shared(TargetAgreement)
     meaning = "The model can only memorise such data, and learns nothing that generalises"
     remedies = (CHECK_THE_LABELS, OVERFIT_ONE_BATCH)
@@ -53,11 +53,12 @@ class LossAtChance(Condition):
     drift_of_nothing = Limit(0.2, "the same, where nothing at all was learnt")
     few_classes = Limit(3, "classes, at most: parity is learnt late and needs the longer way")
     alive = Limit(0.08, "deviation of the predictions over that of the targets: they differ from sample to sample")
+    answered = Limit(1.3, "times the largest share that a class can have, of answers that are right")
     slowest, fastest = Limit(3e-4, "update over weight, median"), Limit(0.1, "update over weight, median")
 
     def __init__(self) -> None:
         self._constant = ConstantPrediction()
-        self._classes = self._drift = math.nan
+        self._classes = self._drift = self._entropy = math.nan
         self._cosines: deque[float] = deque(maxlen=32)
         self._updates: deque[float] = deque(maxlen=32)
         self._accuracies: deque[float] = deque(maxlen=32)
@@ -94,6 +95,8 @@ class LossAtChance(Condition):
         healthy = len(self._updates) > 0 and self.slowest < median(self._updates) < self.fastest
         if not (at_chance and still and healthy and median(self._cosines) < self.cosine):
             return self.stay()
+        if self._answers_well():  # the loss holds more than this error, and only the sum is at its level
+            return self.stay()
         if self._agreement.is_proved:  # a weak relation among much that is chance: there is little to be learnt
             return self.stay()
         if view.row("weight_drift") is not None:
@@ -111,6 +114,11 @@ class LossAtChance(Condition):
         known = self._constant.loss_near(level)
         return math.log(self._classes) if math.isnan(known) and self._classes > 1 else known
 
+    def _answers_well(self) -> bool:
+        if not self._accuracies or not self._classes > 1:
+            return False
+        return fmean(self._accuracies) > self.answered * commonest_share(self._entropy, int(self._classes))
+
     @property
     def _of_classes(self) -> bool:
         return not math.isnan(self._classes)
@@ -124,7 +132,7 @@ class LossAtChance(Condition):
         self._of_samples |= not math.isnan(view.scalar("output_miss_rank"))
         kind = view.scalar("loss_kind")
         if kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD):
-            self._classes = view.scalar("loss_classes")
+            self._classes, self._entropy = view.scalar("loss_classes"), view.scalar("label_entropy_pooled")
         elif kind == LossKind.MEAN_SQUARE and view.scalar("target_std") > 0:
             self._spreads.append(view.scalar("prediction_std") / view.scalar("target_std"))
 

@@ -30,7 +30,7 @@ class UnrelatedTargets(Condition):
 
     code, variant, formerly = "DAT004", "unrelated-targets", "unrelated"
     places = ("target",)
-    stage, is_standing = Stage.OUTCOME, True
+    stage, is_standing, is_of_targets = Stage.OUTCOME, True, True
     _agreement = Shared(TargetAgreement)
     meaning = "The model can only memorise such data, and learns nothing that generalises"
     remedies = (CHECK_THE_LABELS, OVERFIT_ONE_BATCH)

@@ -19,7 +19,8 @@ class GraphCut(Condition):
         random features: the loss still falls, and nothing looks wrong.
     When it is wrong: A head that joins the loss later, hence 20 steps of patience, and 100 for heads beside others that
         nobody saw run. In a compiled model nobody sees what runs: several modules count as cut off when everything
-        declared behind them has a gradient. Layers meant to be fixed should say so with `requires_grad_(False)`: they
+        declared behind them has a gradient. Where nothing that an optimizer holds gets a gradient, and something else
+        does, no graph is cut: that is UPD003. Layers meant to be fixed should say so with `requires_grad_(False)`: they
         are then UPD004.
     References: PyTorch documentation, "Autograd mechanics": `detach`, `no_grad`, leaf tensors.
         Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training" (TrainCheck), 2025.
@@ -46,7 +47,7 @@ class GraphCut(Condition):
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._gradients.is_informed:
             return None
-        if not self._gradients.cut.any():
+        if not self._gradients.cut.any() or self._gradients.goes_elsewhere:
             return self.end()
         return self.hold(self._gradients.cut.tobytes(), lambda: self._describe(view.layout))
 

@@ -118,9 +118,11 @@ class EvaluationMode(Condition):
         structure = structure_of(view.layout)
         deviation, mean = view.all_layers("activation_std"), view.all_layers("activation_mean")
         before = np.array([structure.before(int(i)) for i in self._norms], np.int64)
-        change = np.abs(deviation[self._norms] / deviation[before] - 1)
-        change = np.fmax(change, np.abs(mean[self._norms] - mean[before]) / deviation[before])
-        return (before != NONE) & (modes[self._norms] == 0) & (change < self.passes_on)
+        first = before == NONE  # what it is given are the inputs, if they are what it passes on
+        given = np.where(first, view.scalar("input_std"), deviation[before])
+        shift = np.abs(mean[self._norms] - np.where(first, view.scalar("input_mean"), mean[before]))
+        change = np.fmax(np.abs(deviation[self._norms] / given - 1), shift / given)
+        return (modes[self._norms] == 0) & (change < self.passes_on)
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout = view.layout

@@ -137,7 +137,7 @@ class LearningRateTooHigh(Condition):
 
     def _stands_still(self, loss: Loss) -> bool:
         """Nothing is learnt through what a group far ahead of the others has thrown away."""
-        if not self._rate.fast.parameters or loss.seen < self.judged_after or loss.falling:
+        if not self._rate.fast.are_long or loss.seen < self.judged_after or loss.falling:
             return False
         flat = loss.level > self.still_level * loss.start and loss.best > self.still_best * loss.start
         return flat and loss.noise < self.still_noise * loss.start

@@ -25,7 +25,7 @@ class MomentumTooLarge(Condition):
 
     code, variant, formerly = "OPT008", "momentum-too-large", "momentum exchanged betas-exchanged"
     places = ("setting", "optimizer")
-    stage, is_exact, is_standing = Stage.PROGRAM, True, True
+    stage, is_exact, is_standing, builds_up = Stage.PROGRAM, True, True, True
     pace = ("weight", 5)
     wakes_on = having("optimizer")
     meaning = "The steps follow gradients of hundreds of steps ago"

@@ -1,6 +1,8 @@
 """OPT005: nothing is learnt."""
 
 import math
+from collections import deque
+from statistics import fmean
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage
 from undertow.detect.features.chance_level import chance_level
@@ -11,6 +13,7 @@ from undertow.detect.features.module_structure import is_mostly_frozen
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.schema import Evidence, LayerKind, LossKind, LossReduction, Severity
 
+_AGREEMENTS = 24  # measured steps
 _OF_CLASSES = (
     LossKind.CROSS_ENTROPY,
     LossKind.NEGATIVE_LOG_LIKELIHOOD,
@@ -49,6 +52,7 @@ class NotLearning(Condition):
     noise = Limit(0.02, "deviation of a loss over the first losses: more, and a change of 2 % is not seen")
     drift = Limit(0.33, "way of the median matrix over its size; parity of four bits begins to be learnt at 0.3")
     anyway_after = Limit.learning(400, "losses, whatever the weights did")
+    agrees = Limit(0.5, "deviations of chance, mean of 24 measured steps: predictions fit their own targets better")
     chance_from = Limit(0.96, "of chance level")
     chance_to = Limit(1.06, "times chance level")
     chance_after = Limit.learning(150, "losses at chance level; healthy classifiers of the zoo have left it after 71")
@@ -62,6 +66,7 @@ class NotLearning(Condition):
         self._peak = 0.0
         self._layout: LayerIndex | None = None
         self._table = 0  # rows of the largest embedding
+        self._agreements: deque[float] = deque(maxlen=_AGREEMENTS)  # of predictions with their own targets
         self._rows = math.inf  # samples of a step, when last known
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -69,6 +74,8 @@ class NotLearning(Condition):
         if rate > 1.1 * self._peak:  # a warm-up, or the start
             self._peak, self._warm = rate, 0
         self._warm += 1
+        if "output_agreement" in view.frame.scalars:
+            self._agreements.append(view.scalar("output_agreement"))
         classes = view.frame.scalars.get("loss_classes")
         if classes is not None and classes == classes:
             self._classes = classes
@@ -93,6 +100,8 @@ class NotLearning(Condition):
             self._drift = middle(matrices_of(view.layout).values(view, "weight_drift"))
         if not self._drift > self.drift and self._warm < self.anyway_after * longer:
             return self.stay()
+        if len(self._agreements) == _AGREEMENTS and fmean(self._agreements) > self.agrees:
+            return self.end()  # what is learnt first does not show in the loss yet
         return self.hold(None, lambda: self._describe(loss))
 
     def _steps_for_all_rows(self, view: FrameView) -> float:

@@ -29,8 +29,10 @@ class OneOptimizerWins(Condition):
     remedies = (
         Remedy(
             "balance-the-optimizers",
-            "Bring the two learning rates to the same order, or let the slower side step more often.",
-            "for group in faster_optimizer.param_groups:\n    group['lr'] = $even_rate",
+            "Bring the two learning rates to the same order, or let the side that falls behind step more often.",
+            "layer = $layer\n"
+            "for group in optimizer.param_groups:  # of the one that holds it\n"
+            "    group['lr'] = $even_rate",
             "The balance shifts at once: watch both losses.",
             when_not="One side is meant to be ahead, as a critic that is trained to convergence.",
         ),
@@ -38,7 +40,8 @@ class OneOptimizerWins(Condition):
     unequal = Limit(10.0, "times the other's rate; recipes for adversaries use up to 5")
     unequal_with_long_steps = Limit(3.0, "times the other's rate, where steps are long")
     long_step = Limit(0.1, "of the weights, in one step, of half of the matrices")
-    tiny_step = Limit(2e-5, "of the weights; 1 % of healthy matrices are below 7e-5")
+    usual_step = Limit(0.005, "of the weights: the middle of healthy trainings; the one farther from it is at fault")
+    far = Limit(0.1, "of the usual step: it hardly moves")
     won_to = Limit(0.3, "of its first loss, while the other's has grown")
     lost_to = Limit(1.5, "times its first loss")
     won_alone_to = Limit(0.15, "of its first loss, whatever the other's does")
@@ -91,23 +94,33 @@ class OneOptimizerWins(Condition):
 
     def _describe(self, step: int, slow: int, fast: int) -> Judgement:
         winner, loser, rates = self._losses[fast], self._losses[slow], self._rate.rates
+        is_slow = self._is_slow_one_to_blame(slow, fast)
+        mine, other = (slow, fast) if is_slow else (fast, slow)
+        is_off = is_slow or rates[fast].now > rates[slow].now
+        how = "learning rate, against that of the other of the two alternating optimizers"
         evidence = (
-            Evidence("lr", None, rates[fast].now, rates[slow].now, "learning rates of the two alternating optimizers"),
+            Evidence("lr", None, rates[mine].now, rates[other].now if is_off else None, how),
             Evidence("loss", None, winner.level, winner.start, "of the faster one, now and at the start"),
             Evidence("loss", None, loser.level, loser.start, "of the slower one, now and at the start"),
         )
         factor = rates[fast].now / rates[slow].now
-        layers = self._rate.stepped.get(fast, ())
+        layers = self._rate.stepped.get(mine, ())
         how = f"its learning rate is {factor:.0f}× the other's" if factor > 1 else "at no higher learning rate"
         summary = (
             f"One of two alternating optimizers has won (loss {winner.level:.2g}; {how}): the other, at "
             f"{loser.level:.2g}, gets almost no gradient."
         )
-        if self._steps.get(slow, 1.0) < self.tiny_step:  # it is not that the other one is fast
-            layers = self._rate.stepped.get(slow, ())
+        if is_slow:
             summary = (
                 f"One of two alternating optimizers hardly moves, at 1/{factor:.0f} of the other's learning rate: the "
                 f"other one has won (loss {winner.level:.2g})."
             )
         first = max(step - 2 * self._won_for, 0)
         return Judgement(Severity.MODERATE, layers, first, 0.75, summary, evidence)
+
+    def _is_slow_one_to_blame(self, slow: int, fast: int) -> bool:
+        """By the length of their steps: is the one farther below the usual than the other one above it?"""
+        short, long = self._steps.get(slow), self._steps.get(fast)
+        if short is None or long is None or not self._rate.rates[slow].now < self._rate.rates[fast].now:
+            return False
+        return short < self.far * self.usual_step and short * max(long, self._longest[fast]) < self.usual_step**2

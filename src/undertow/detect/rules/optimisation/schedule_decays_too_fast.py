@@ -15,7 +15,7 @@ class ScheduleDecaysTooFast(Condition):
 
     What it sees: A rate below a hundredth or a thousandth of its peak for a good part of all steps, with next to
         nothing learnt; or with a third of the loss left, where it was falling when the rate went, or the rate shrank by
-        the same share at every step.
+        the same share at every step, or to less than any plan would.
     Why it is bad: From then on the model stays as it is. Typical causes are a schedule meant for epochs and stepped
         with every batch, and one that waits for a metric to rise that should fall.
     When it is wrong: A rate of nearly zero at the end of a schedule is healthy: a cosine is there for a fiftieth of its
@@ -44,6 +44,7 @@ class ScheduleDecaysTooFast(Condition):
     unlearnt = Limit(0.9, "of the first losses that is still there: next to nothing was learnt")
     unlearnt_gain = Limit(8.0, "deviations of a single loss")
     cut_off = Limit(0.3, "of the first losses: so much is left, and it was being learnt")
+    absurd = Limit(1e-8, "of its peak, and not zero: no plan goes there, whatever the loss was doing")
     evenly = Limit.arithmetic(20, "steps in a row at which the rate shrank by one factor: cosines and lines do not")
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -66,6 +67,7 @@ class ScheduleDecaysTooFast(Condition):
                 continue
             is_unlearnt = not loss.remaining < self.unlearnt and loss.gain < self.unlearnt_gain
             was_learning = self._rate.fell_while_falling or history.shrinks_for >= self.evenly
+            was_learning |= 0 < history.now < self.absurd * history.peak
             is_cut_off = was_learning and loss.remaining > self.cut_off
             if is_unlearnt or (is_cut_off and share == _NEXT_TO_NOTHING):
                 fallen = below

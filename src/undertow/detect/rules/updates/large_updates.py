@@ -1,5 +1,6 @@
 """UPD001: steps so large that they undo what was learnt."""
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -28,7 +29,8 @@ class LargeUpdates(Condition):
     What it sees: The length of every update over the length of the weight it changes, for the median weight matrix.
         Reported when steps of a tenth of the weight or more are followed by losses far above the one they started from
         (one such loss, where the next is not finite), or when the weights have travelled twice their own length in
-        steps of a twentieth or more and the loss is no better for it. The layers of a parameter group are named when
+        steps of a twentieth or more and the loss is no better for it, or most units, which responded at the start, are
+        saturated since. The layers of a parameter group are named when
         its learning rate is thirty times that of the others.
     Why it is bad: A gradient is valid near the weight it was taken at. Steps of this size jump over what they aim at:
         the loss rises or bounces, ReLU units die, softmaxes and tanhs saturate, and often nothing recovers. The
@@ -56,6 +58,8 @@ class LargeUpdates(Condition):
     shock_deviations = Limit(8.0, "deviations of the loss, where it can be negative")
     shocks = Limit(3, "such losses: one may be a bad batch")
     undone = Limit(0.5, "of what was learnt before: batches that differ are no shock while most of it is kept")
+    saturated = Limit(0.5, "of the outputs of the median function that saturates: the units were thrown to its ends…")
+    responding = Limit(0.1, "…and responded before these steps")
     wait = Limit.learning(60, "steps: with small batches a loss falls by less than its noise before")
     memory = Limit.memory(10, "steps for which a large step can still be the cause")
 
@@ -70,6 +74,7 @@ class LargeUpdates(Condition):
         self._calm: float | None = None  # the level of the loss at the latest step that was not large
         self._recent: deque[tuple[int, float]] = deque(maxlen=16)  # losses, for steps whose updates were not measured
         self._shocks = 0  # losses far above the base since then
+        self._flat_first = self._flat = math.nan  # share of saturated outputs, at first and now
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.loss is not None:
@@ -79,6 +84,7 @@ class LargeUpdates(Condition):
         if self._is_rewritten(view):  # then what the loss does from here on is not only the steps' doing
             self._base, self._shocks = None, 0
             self._recent.clear()
+        self._follow_units(view)
         self._fast.observe(view)
         self._long_start.observe(view)
         if view.ids("update") is None:
@@ -90,6 +96,16 @@ class LargeUpdates(Condition):
             if np.isfinite(ratios).any():
                 self._move(view, middle(ratios))
         return self.stay() if self._base is None else self._judge(view, self._base)
+
+    def _follow_units(self, view: FrameView) -> None:
+        shares = view.row("activation_saturated_fraction")
+        if shares is not None and not np.isnan(shares).all():
+            self._flat = middle(shares.astype(np.float64))
+            self._flat_first = self._flat if math.isnan(self._flat_first) else self._flat_first
+
+    def _has_thrown_units(self, view: FrameView) -> bool:
+        was_alive, lasts = self._flat_first < self.responding, view.step - self._since >= self.memory
+        return was_alive and self._flat > self.saturated and self._travelled >= self.travel and lasts
 
     def _is_rewritten(self, view: FrameView) -> bool:
         """Whether the program itself has changed the weights between two steps, as by bringing them to one norm."""
@@ -134,6 +150,8 @@ class LargeUpdates(Condition):
             return self.stay()
         if burst and (view.step > self._since or self._shocks):
             self._shocks += self._is_shocking(loss, loss.value)
+        if self._has_thrown_units(view) and not has_learnt(loss):
+            return self.hold("units", lambda: self._describe_units(loss.value, base))
         shocked = burst and self._shocks >= self.shocks
         if shocked or self._leads_nowhere(view, loss, base):
             value = loss.value if shocked else loss.level
@@ -166,6 +184,19 @@ class LargeUpdates(Condition):
             whose = name_layers(view.layout, layers)
             summary = f"{summary[:-1]}; the learning rate of {whose} is far above that of the others."
         return Judgement(Severity.SEVERE, layers, self._since, 0.9 if shocked else 0.8, summary, evidence)
+
+    def _describe_units(self, loss: float, base: float) -> Judgement:
+        how = "share of saturated outputs of the functions that saturate, median; now, and at the start"
+        evidence = (
+            Evidence("update_ratio", None, self._fastest, 1e-3, f"largest update over its weight since {self._since}"),
+            Evidence("activation_saturated_fraction", None, self._flat, self._flat_first, how),
+            Evidence("loss", None, loss, base, "now, and before these steps"),
+        )
+        summary = (
+            f"Updates are up to {self._fastest:.2g} times the size of the weights (0.001 is usual), and units are "
+            f"thrown to where they do not respond: {self._flat:.0%} of their outputs are saturated."
+        )
+        return Judgement(Severity.SEVERE, self._fast.members, self._since, 0.85, summary, evidence)
 
     @classmethod
     def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:

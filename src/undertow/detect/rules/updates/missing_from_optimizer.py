@@ -75,6 +75,7 @@ class MissingFromOptimizer(Condition):
     def __init__(self) -> None:
         self._fed = LayerStreak()
         self._empty_groups = 0.0  # of any optimizer
+        self._is_another = False  # nothing that an optimizer holds gets a gradient
         self._level = math.nan  # of the loss when members were first seen
         self._place: NDArray[np.float32] = np.zeros((2, 0), np.float32)  # where a weight is: its norm and its drift
 
@@ -92,6 +93,7 @@ class MissingFromOptimizer(Condition):
         if not outside.any() and not self.is_open:
             return None
         fed = outside & (states == GradientState.PRESENT) & (zeros < 1)
+        self._is_another = not ((holders >= 0) & (states == GradientState.PRESENT)).any()
         stale = fed & self._is_stale(view)
         passed_over = self._is_passed_over(view, outside & (states == GradientState.NONE))
         self._passed_over[ids] = passed_over
@@ -199,6 +201,12 @@ class MissingFromOptimizer(Condition):
                 how = f"the level of the loss; it began at {view.loss.start:.3g}"
                 evidence = (*evidence, Evidence("loss", None, view.loss.level, None, how))
             return Judgement(Severity.SEVERE, layers, first_step, 0.95, summary, evidence)
+        if self._is_another and self._held():
+            summary = (
+                f"{named} {verb} in no optimizer, and nothing that the optimizer holds gets a gradient: it was made "
+                "from another model than the one that is trained."
+            )
+            return Judgement(Severity.SEVERE, layers, first_step, 0.97, summary, evidence)
         if is_beside and self._is_of_no_use(view, layers):
             summary = (
                 f"{named} {verb} in no optimizer: a loss is computed of a new model, its gradients arrive, and nothing "

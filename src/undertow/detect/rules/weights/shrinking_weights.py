@@ -9,6 +9,7 @@ from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, 
 from undertow.detect.features.between_steps import WRITTEN, BetweenSteps
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.output_layer import output_layers
 from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE, LOWER_THE_WEIGHT_DECAY
 from undertow.detect.features.wording import known, name_layers
 from undertow.schema import Evidence, Finding, LayerKind, Remedy, Severity
@@ -128,6 +129,10 @@ class ShrinkingWeights(Condition):
         lasting = lasting[now[lasting] < self.alone_to * start[lasting]]
         if len(lasting) and not self._is_set(lasting) and self._learns_more(view, _left(now, start, lasting)):
             return lasting[:0]
+        # A head shrinks by its gradient where its inputs tell nothing: then a decay must explain it, too.
+        if not self._is_set(lasting):
+            heads = [structure_of(layout).matrix[i] for i in output_layers(view)]
+            lasting = np.setdiff1d(lasting, heads)
         # A scale of a normalisation may be learned to be small within a few long steps: a decay must explain it.
         scales = np.setdiff1d(lasting, with_tables)
         return lasting if not len(scales) or self._is_set(scales) else np.setdiff1d(lasting, scales)
