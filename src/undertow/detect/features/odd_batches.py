@@ -14,6 +14,7 @@ from undertow.detect.features.spike import Spike, SpikeWatch
 from undertow.schema import Evidence
 
 _SIZES = ("input_std", "input_max_abs", "target_std")  # of the data of one batch; all positive
+_LATEST = 10  # losses that a leap is compared with: a training that learns was higher before
 LEAP = Limit(8.0, "robust deviations of the loss above the latest ones; healthy trainings: at most 7")
 
 
@@ -47,7 +48,7 @@ class OddBatches(Tracker):
     back = Limit(0.5, "of the level of the losses before it, in one step: the bad data are over as suddenly")
 
     def __init__(self) -> None:
-        self.spikes = SpikeWatch()
+        self.spikes = SpikeWatch(_LATEST)
         self.proof: Evidence | None = None
         self.is_absurd = False  # the proof alone is enough, whatever the loss does
         self.odd_step = -1  # the latest

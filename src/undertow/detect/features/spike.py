@@ -8,7 +8,6 @@ from typing import ClassVar
 from undertow.detect.engine import FrameBatch, FrameView, Limit
 from undertow.schema import LossKind
 
-_LATEST = 10  # losses: while a training learns, those before were higher
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 
 
@@ -60,7 +59,8 @@ class SpikeWatch:
     leap = Limit(8.0, "deviations of the loss; healthy ones under a constant rate: 4, 7 with random depth")
     ratio = Limit(2.718, "times the level before")
     calm = Limit.sample(30, "losses before it…")
-    above_recent = Limit(2.0, "times the highest of the latest ten, and above all of them")
+    above_recent = Limit(2.0, "times the highest of which it is")
+    above_all = Limit(1.5, "times the highest of them all, where only the latest count: those before were higher")
     calm_below = Limit(3.0, "times the untrained loss: a run that has been above it is sick for another reason")
     lasts = Limit.memory(15, "steps in which it must come back: a harder task takes longer")
     back = Limit(1.5, "times the level before…")
@@ -70,7 +70,9 @@ class SpikeWatch:
     steady_targets = Limit(2.0, "largest over least deviation of a batch of targets: a mean square is as natural")
     after_rise = Limit.memory(40, "steps after a rise of the learning rate, which explains a spike")
 
-    def __init__(self) -> None:
+    def __init__(self, latest: int = 0) -> None:
+        """`latest`: of the losses before it, how many it must be twice as high as; all of them without it."""
+        self._latest = latest
         self.spike: Spike | None = None
         self._following = False
         self._back = 0  # losses in a row that are back where they were
@@ -103,8 +105,8 @@ class SpikeWatch:
                 loss.jump > self.leap
                 and loss.ratio > self.ratio
                 and len(self._recent) == self.calm
-                and loss.value > self.above_recent * max(list(self._recent)[-_LATEST:])
-                and loss.value > max(self._recent)
+                and loss.value > self.above_recent * max(list(self._recent)[-self._latest :])
+                and loss.value > self.above_all * max(self._recent)
                 and view.step - self._rate_rose > self.after_rise
                 and self._highest < self.calm_below * max(loss.first, loss.start)
             )

@@ -8,12 +8,16 @@ from undertow.detect.features.remedies import STANDARDISE_THE_INPUTS
 from undertow.schema import Evidence, Severity
 
 
+_TAKE_NUMBERS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
+
+
 class UnscaledInputs(Condition):
     """The numbers that enter the model are far from the scale it is made for.
 
     What it sees: Mean, deviation and largest value of the data that enter the first operation with parameters, at two
         sampled steps in a row: a root mean square above 25, a mean far larger than the deviation, or nothing above
-        0.005. Models that normalise their input, or right behind their first layer with no way around it, are not
+        0.005. Of data that enter elsewhere, as a time or a condition does, the size follows from the outputs of the
+        layer that takes them and its weights: above 100. Models that normalise their input, or right behind their first layer with no way around it, are not
         judged, nor are data that were fine at five sampled steps: when those turn odd, it is a matter of single batches
         (DAT002).
     Why it is bad: Initialisation, learning rates and activation functions all expect inputs of about one. Large inputs
@@ -34,6 +38,7 @@ class UnscaledInputs(Condition):
     large = Limit(25.0, "root mean square; standardised, 0…1 and one-hot inputs: 0.01 to 3, log-mel spectra up to 10")
     offset = Limit(20.0, "deviations between the mean and zero, where the mean is large as well")
     large_mean = Limit(3.0, "below it an offset does no harm")
+    large_beside = Limit(100.0, "the same of data that enter elsewhere, of which only what a layer makes is known")
     small = Limit(5e-3, "largest absolute value: beside it, biases decide alone")
     patience = Limit.chance(2, "sampled steps in a row: one may be a bad batch")
     usual_for = Limit.chance(5, "sampled steps of usual inputs: what was fine for so long is scaled")
@@ -52,14 +57,17 @@ class UnscaledInputs(Condition):
             return None
         if view.layout is not self._layout:
             self._look(view.layout)
-        if self._protected:
+        side, size = self._largest_beside(view)
+        if self._protected and side == NONE:
             return None
-        if math.hypot(mean, deviation) > self.large:
+        if math.hypot(mean, deviation) > self.large and not self._protected:
             fault = "large"
-        elif abs(mean) > max(self.offset * deviation, self.large_mean):
+        elif abs(mean) > max(self.offset * deviation, self.large_mean) and not self._protected:
             fault = "offset"
-        elif 0 < largest < self.small:
+        elif 0 < largest < self.small and not self._protected:
             fault = "small"
+        elif size > self.large_beside:
+            fault = "beside"
         else:
             self._odd = 0
             self._usual += 1
@@ -71,7 +79,20 @@ class UnscaledInputs(Condition):
         self._odd += 1
         if self._odd < self.patience:
             return None
+        if fault == "beside":
+            return self.hold(fault, lambda: self._describe_beside(view, side, size))
         return self.hold(fault, lambda: self._describe(view, fault, mean, deviation, largest))
+
+    def _largest_beside(self, view: FrameView) -> tuple[int, float]:
+        """Of the layers that other data enter: the one with the largest, and their size as its outputs tell it."""
+        structure, found = structure_of(view.layout), (NONE, math.nan)
+        norms, outputs = view.all_layers("weight_norm"), view.all_layers("activation_std")
+        for module in view.layout.derived(_entered):
+            weight = int(structure.matrix[module])
+            size = float(outputs[module] / norms[weight]) * math.sqrt(view.layout.layers[weight].shape[0])
+            if module != self._first and size > (0.0 if math.isnan(found[1]) else found[1]):
+                found = module, size
+        return found
 
     def _look(self, layout: LayerIndex) -> None:
         """The layer that the data enter; embeddings take indices, and a normalisation takes any scale."""
@@ -81,6 +102,16 @@ class UnscaledInputs(Condition):
         self._first = owners[0] if owners else NONE
         normalised = structure.is_normalised(self._first) and not _goes_around(layout, self._first)
         self._protected = self._first == NONE or bool(structure.is_norm[self._first]) or normalised
+
+    def _describe_beside(self, view: FrameView, module: int, size: float) -> Judgement:
+        path = view.layout.path(module)
+        how = "root mean square of what enters, as its outputs and its weights tell it"
+        evidence = (
+            Evidence("input_std", path, size, 1.0, how),
+            Evidence("activation_std", path, float(view.all_layers("activation_std")[module]), 1.0, "of its outputs"),
+        )
+        summary = f"What enters {path} is far too large (about {size:.2g}; about 1 is usual): it is not scaled."
+        return Judgement(Severity.SEVERE, (module,), self._since, 0.85, summary, evidence)
 
     def _describe(self, view: FrameView, fault: str, mean: float, deviation: float, largest: float) -> Judgement:
         first = view.layout.path(self._first)
@@ -99,6 +130,14 @@ class UnscaledInputs(Condition):
         severity = Severity.MODERATE if fault == "small" else Severity.SEVERE
         summary = f"The inputs of {first} are {words}: they are not scaled."
         return Judgement(severity, (self._first,), self._since, 0.93, summary, tuple(evidence))
+
+
+def _entered(layout: LayerIndex) -> list[int]:
+    """Plain matrices that nothing differentiable comes before, and behind which no normalisation follows at once."""
+    structure, behind = structure_of(layout), {target for _, target in layout.graph.edges}
+    modules = [layout.layers.get(node.path) for node in layout.graph.nodes if node.id not in behind]
+    chosen = {one.id for one in modules if one is not None and one.module_type in _TAKE_NUMBERS}
+    return [i for i in sorted(chosen) if structure.matrix[i] != NONE and not structure.is_normalised(i)]
 
 
 def _goes_around(layout: LayerIndex, first: int) -> bool:

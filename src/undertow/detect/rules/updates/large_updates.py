@@ -150,12 +150,12 @@ class LargeUpdates(Condition):
             return self.stay()
         if burst and (view.step > self._since or self._shocks):
             self._shocks += self._is_shocking(loss, loss.value)
-        if self._has_thrown_units(view) and not has_learnt(loss):
-            return self.hold("units", lambda: self._describe_units(loss.value, base))
         shocked = burst and self._shocks >= self.shocks
         if shocked or self._leads_nowhere(view, loss, base):
             value = loss.value if shocked else loss.level
             return self.hold(True, lambda: self._describe(view, value, base, shocked))
+        if not self.is_open and self._has_thrown_units(view) and not has_learnt(loss):
+            return self.hold(True, lambda: self._describe_units(loss.value, base))
         return self.stay() if self.is_open and loss.level >= base - loss.noise else self.end()
 
     def _leads_nowhere(self, view: FrameView, loss: Loss, base: float) -> bool:

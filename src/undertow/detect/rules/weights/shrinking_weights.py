@@ -130,7 +130,7 @@ class ShrinkingWeights(Condition):
         if len(lasting) and not self._is_set(lasting) and self._learns_more(view, _left(now, start, lasting)):
             return lasting[:0]
         # A head shrinks by its gradient where its inputs tell nothing: then a decay must explain it, too.
-        if not self._is_set(lasting):
+        if len(lasting) and not self._is_set(lasting):
             heads = [structure_of(layout).matrix[i] for i in output_layers(view)]
             lasting = np.setdiff1d(lasting, heads)
         # A scale of a normalisation may be learned to be small within a few long steps: a decay must explain it.
