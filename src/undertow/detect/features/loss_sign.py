@@ -23,11 +23,13 @@ class LossSign(Tracker):
 
     def __init__(self) -> None:
         self.level = math.inf  # of the losses while they were all positive
+        self.latest = math.nan  # of them
 
     def follow(self, view: FrameView) -> None:
         if view.loss is not None and view.loss.positive:
-            self.level = view.loss.level
+            self.level, self.latest = view.loss.level, view.loss.value
 
     def skip(self, batch: FrameBatch, first: int, last: int) -> None:
         loss = batch.latest_loss(first, last)
-        self.level = self.level if loss is None else loss.level
+        if loss is not None:
+            self.level, self.latest = loss.level, loss.value

@@ -22,6 +22,7 @@ from undertow.detect.features.between_steps import WrittenWeights, written_betwe
 from undertow.detect.features.cadence import Cadence
 from undertow.detect.features.loss_trend import actor_of
 from undertow.detect.features.module_structure import NONE, structure_of
+from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import ANNEAL_THE_PRIOR, KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE
 from undertow.detect.features.wording import known, name_layers
 from undertow.schema import Evidence, Finding, LossKind, Remedy, Severity
@@ -156,12 +157,26 @@ class CollapsedRepresentation(Condition):
         flat = share < np.minimum(self.share, spread.start_share[ids] * self.share_to)
         flat &= left < self.signal_to
         # Outputs alone may shrink to the size of small targets; what is before them collapses with them.
-        alone = len(ids) > 1 and not left[-2] < self.before_output_to
+        alone = len(ids) > 1 and not min(left[-2], self._left_before(view, spread, ids[-1])) < self.before_output_to
         flat[-1] &= not alone
         if left[-1] < self.output_to:
             flat |= left < self.inner_to
             flat[-1] &= not (alone and self._has_targets)
         return flat & measured
+
+    def _left_before(self, view: FrameView, spread: _Spread, last: int) -> float:
+        """Of the deviation between samples of what enters the last layer; 1 in a training that learns, where outputs
+        and all before them may shrink to the size of small targets.
+        """
+        before = structure_of(view.layout).before(int(last))
+        if before == NONE:
+            return 1.0
+        share = max(float(view.all_layers("activation_sample_spread")[before]), 0.0)
+        signal = float(view.all_layers("activation_std")[before]) * share**0.5
+        if np.isnan(spread.start[before]):
+            spread.start[before] = signal
+        left = signal / spread.start[before] if spread.start[before] > 0 else 1.0
+        return left if left == left and not has_learnt(view.loss) else 1.0
 
     def _due(self, view: FrameView, spread: _Spread) -> NDArray[np.int32]:
         ids, streak, loss = view.layout.derived(_judged), spread.flat, view.loss

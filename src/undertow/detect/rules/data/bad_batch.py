@@ -80,7 +80,7 @@ def _describe(step: int, loss: Loss, proof: Evidence) -> Judgement:
 def _describe_absurd(step: int, proof: Evidence) -> Judgement:
     summary = (
         f"The batch at step {step} is not like the others ({proof.quantity.replace('_', ' ')} {proof.value:.3g} "
-        f"instead of {proof.expected:.3g}): what keeps an average of the data, as batch normalisation does, takes it in."
+        f"instead of {proof.expected:.3g}): averages of the data, as batch normalisation keeps them, take it in."
     )
     return Judgement(Severity.MODERATE, (), step, 0.8, summary, (proof,))
 

@@ -7,7 +7,6 @@ from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.features.remedies import STANDARDISE_THE_INPUTS
 from undertow.schema import Evidence, Severity
 
-
 _TAKE_NUMBERS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
 
 
@@ -17,9 +16,9 @@ class UnscaledInputs(Condition):
     What it sees: Mean, deviation and largest value of the data that enter the first operation with parameters, at two
         sampled steps in a row: a root mean square above 25, a mean far larger than the deviation, or nothing above
         0.005. Of data that enter elsewhere, as a time or a condition does, the size follows from the outputs of the
-        layer that takes them and its weights: above 100. Models that normalise their input, or right behind their first layer with no way around it, are not
-        judged, nor are data that were fine at five sampled steps: when those turn odd, it is a matter of single batches
-        (DAT002).
+        layer that takes them and its weights: above 100. Models that normalise their input, or right behind their first
+        layer with no way around it, are not judged, nor are data that were fine at five sampled steps: when those turn
+        odd, it is a matter of single batches (DAT002).
     Why it is bad: Initialisation, learning rates and activation functions all expect inputs of about one. Large inputs
         saturate or kill the units of the first layer and make its gradient dwarf all others; a large common offset
         leaves a long, narrow valley to descend; tiny inputs drown in the biases.

@@ -33,7 +33,7 @@ class NegatedLoss(Condition):
     meaning = "Training makes the error larger with every step"
     remedies = (MIND_THE_SIGN,)
     patience = Limit.chance(2, "measured steps: by then optimizers that step in turn have shown themselves")
-    turned_to = Limit(0.5, "of minus the level before: a term that is taken off carries a loss below zero slowly…")
+    turned_to = Limit(0.5, "of minus the level before, and at most twice it: a term taken off carries it there slowly…")
     turned_from = Limit(0.2, "of the first loss: …and from near zero")
 
     def __init__(self) -> None:
@@ -65,8 +65,9 @@ class NegatedLoss(Condition):
         if loss.positive:
             return None
         if self._turned is None:
-            level = self._sign.level
-            self._turned = loss.value < -self.turned_to * level and level > self.turned_from * loss.start
+            level, before = self._sign.level, self._sign.latest
+            self._turned = -level / self.turned_to < loss.value < -self.turned_to * level
+            self._turned &= level > self.turned_from * loss.start and before > self.turned_to * level
         too_early = loss.seen < self.patience + 3
         if not self._turned or not self._is_known or loss.actors > 1 or too_early or loss.value >= 0:
             return self.stay()

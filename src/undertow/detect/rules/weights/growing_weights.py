@@ -16,7 +16,7 @@ class GrowingWeights(Condition):
 
     What it sees: The norm of each weight matrix at measured steps ever further apart. A matrix is reported when its
         norm has grown tenfold since the start and was larger at each of six such steps than at the one before. It is an
-        alarm while the loss is no lower than at the start, and a remark otherwise.
+        alarm while the loss is no lower than at the start, or has fallen far below zero, and a remark otherwise.
     Why it is bad: Large weights make large outputs: logits and activations overflow, softmax and tanh saturate, and
         every update becomes small beside them. The causes are a learning rate that is too high, or training for long
         without weight decay.
@@ -36,6 +36,7 @@ class GrowingWeights(Condition):
 
     grown_by = Limit(10.0, "times the start; healthy weights grow to at most three times over 200 steps")
     patience = Limit.chance(6, "measured steps, each a share of the run after the one before, each with a larger norm")
+    rewarded = Limit(10.0, "times the size of the first loss, below zero: the loss rewards the growth itself")
     rise = Limit(1.01, "times the norm before, to count as growth")
     least_start = Limit(0.1, "of a usual start: what starts tiny on purpose may grow")
     outlier = Limit(100.0, "largest weight over the 95th percentile: a few enormous weights are no growth (WGT004)")
@@ -61,7 +62,8 @@ class GrowingWeights(Condition):
         members = self._find_grown(view)
         if not members:
             return self.end()
-        learning = view.loss is not None and view.loss.level < view.loss.first
+        loss = view.loss
+        learning = loss is not None and -self.rewarded * abs(loss.first) < loss.level < loss.first
         return self.hold((members, learning), lambda: self._describe(view, members, learning))
 
     def _find_grown(self, view: FrameView) -> tuple[int, ...]:
