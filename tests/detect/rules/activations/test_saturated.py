@@ -44,3 +44,11 @@ def test_what_nobody_asks_for_may_be_saturated() -> None:
         training = stack(Saturated, "0:Linear", "1:Tanh", "2:Linear", "head:Linear")
         saturated = {"activation_saturated_fraction": {"1": 0.9}, "gradient_norm": {"2": norm, "head": 1.0}}
         assert training.run(4, **saturated).codes() == found
+
+
+def test_a_module_that_gives_its_limit_for_whatever_its_layer_says() -> None:
+    for mean, found in ((1.0, ["ACT002"]), (0.7, [])):
+        training = stack(Saturated, "gate:Gate", "gate.dense:Linear", "head:Linear")
+        facts = {"activation_std": {"gate": 0.0, "gate.dense": 1.5}, "activation_max_abs": {"gate": mean}}
+        training.run(2, activation_mean={"gate": mean, "gate.dense": 0.0}, **facts)
+        assert training.codes() == found

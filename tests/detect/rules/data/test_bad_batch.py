@@ -65,7 +65,11 @@ class TestBadBatch:
         assert self.run([*noisy(np.geomspace(2.3, 0.3, 60)), *noisy(np.geomspace(5, 1, 40))]).codes() == []
 
     def test_odd_inputs_that_do_no_harm_are_silent(self) -> None:
-        assert self.run(noisy([0.3] * 100), input_std=1e4).codes() == []
+        assert self.run(noisy([0.3] * 100), input_std=50.0).codes() == []
+
+    def test_inputs_out_of_any_range_are_told_although_a_normalisation_hides_them(self) -> None:
+        (finding,) = self.run(noisy([0.3] * 100), input_std=1e4).findings()
+        assert (finding.first_step, finding.severity.is_alarm, finding.ongoing) == (60, True, False)
 
     def test_harder_data_of_twice_the_spread_are_silent(self) -> None:
         losses = [*noisy(np.geomspace(2.3, 0.3, 60)), *noisy(np.geomspace(5, 1, 40))]

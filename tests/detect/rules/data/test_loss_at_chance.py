@@ -39,6 +39,12 @@ class TestClasses:
         assert self.run(noisy([1.5] * 120, 0.01), more=rare).codes() == ["DAT004"]
         assert self.run(noisy([1.4] * 120, 0.01), more=rare).codes() == []
 
+    def test_answers_that_are_right_speak_against_it(self) -> None:
+        """The loss has several terms, and only their sum is at the level of a guess."""
+        for accuracy, found in ((0.45, []), (0.12, ["DAT004"])):
+            more: dict[str, Any] = {"output_accuracy": accuracy, "label_entropy_pooled": 2.29}
+            assert self.run(noisy([CHANCE] * 120, 0.01), more=more).codes() == found
+
     def test_a_weak_relation_that_is_proved(self) -> None:
         assert self.run(noisy([CHANCE] * 120, 0.01), more={"output_agreement": 1.5}).codes() == []
 

@@ -51,3 +51,16 @@ class TestUnscaledInputs:
         training.run(9, scalars={"input_mean": 0.0, "input_std": 1.0, "input_max_abs": 3.0})
         training.run(9, scalars={"input_mean": 50.0, "input_std": 400.0, "input_max_abs": 3000.0})
         assert training.codes() == []
+
+    @pytest.mark.parametrize(("size", "calls", "found"), [(3e4, 1.0, ["DAT001"]), (3.0, 1.0, []), (3e4, 5.0, [])])
+    def test_data_that_enter_elsewhere(self, size: float, calls: float, found: list[str]) -> None:
+        """Their size is what the layer makes of them, over its weights."""
+        training = stack(UnscaledInputs, "enter:Linear", "time:Linear", "leave:Linear")
+        beside = LayerGraph(training.graph.nodes, ((0, 2), (1, 2)), GraphSource.AUTOGRAD)
+        training.engine.set_layers(training.layers, beside)
+        training.run(
+            2, scalars=inputs(0.0, 1.0, 3.0), activation_std={"enter": 1.0, "time": size}, weight_norm=2.8,
+            activation_calls={"time": calls},
+        )  # fmt: skip
+        assert training.codes() == found
+        assert [finding.layers for finding in training.findings()] == [("time",)] * len(found)

@@ -140,3 +140,11 @@ def test_a_head_that_runs_only_in_a_pass_without_gradients(calls: float, severit
     cut(training, 40, {"head": NONE}, activation_calls=often, activation_training=mode)
     (finding,) = training.findings()
     assert (finding.code, finding.severity) == ("GRD003", severity)
+
+
+def test_where_all_gradients_go_to_another_model_no_graph_is_cut() -> None:
+    outside = {"third": -1.0, "head": -1.0}
+    training = cut(Training(), 20, gradient_optimizer=outside)
+    (finding,) = [one for one in training.findings() if one.severity.is_alarm]
+    assert (finding.code, finding.severity) == ("UPD003", Severity.SEVERE)
+    assert "another model" in finding.summary

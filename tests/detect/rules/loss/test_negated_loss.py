@@ -53,3 +53,10 @@ def test_an_optimizer_that_maximizes_is_given_a_minus_on_purpose() -> None:
     uphill = {**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -2.3, "optimizer_maximizes": 1.0}
     run = training(*SIGNS).run(2, scalars=uphill)
     assert run.run(20, scalars={**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -2.0}).codes() == []
+
+
+def test_a_loss_that_falls_through_zero_has_not_turned() -> None:
+    run = training(*SIGNS).run(16, scalars={**CROSS_ENTROPY, "loss": 2.4})
+    for loss in (2.4, 1.7, 1.2, 0.5, 0.2, -1.4, -3.0, -4.3, -5.8):
+        run.run(1, scalars={"loss": loss})
+    assert run.codes() == []

@@ -77,3 +77,13 @@ def test_a_dropout_that_sleeps_alone() -> None:
 def test_a_rate_of_zero_is_off_anyway() -> None:
     training = stack(EvaluationMode, "0:Linear", "1:Dropout", "2:Linear")
     assert training.run(3, activation_training=0.0, activation_std=1.0, dropout_rate={"1": 0.0}).codes() == []
+
+
+def test_the_first_module_is_given_the_inputs() -> None:
+    inputs = {"input_mean": 300.0, "input_std": 40.0}
+    for mean, found in ((300.0, ["MOD001"]), (0.0, [])):
+        training = stack(EvaluationMode, "norm:BatchNorm1d", "head:Linear")
+        training.run(
+            2, scalars=inputs, activation_training=0.0, activation_std={"norm": 40.0}, activation_mean={"norm": mean}
+        )
+        assert training.codes() == found

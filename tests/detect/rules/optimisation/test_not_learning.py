@@ -79,3 +79,11 @@ def test_a_classifier_that_knows_how_common_each_answer_is_and_no_more() -> None
         for loss in [3.0, 2.5, 2.0, 1.8, *noisy([level] * 160, 0.01)]:
             run.run(1, scalars=known | {"loss": loss})
         assert run.codes() == codes
+
+
+@pytest.mark.parametrize(("agreement", "found"), [(0.8, []), (0.1, ["OPT005"])])
+def test_predictions_that_fit_their_targets_are_learning(agreement: float, found: list[str]) -> None:
+    run = training(NotLearning)
+    for loss in noisy([0.69] * 100, share=0.01):
+        run.run(1, scalars={"loss": loss, "output_agreement": agreement}, weight_drift=0.5)
+    assert run.codes() == found

@@ -36,7 +36,7 @@ def test_a_discriminator_that_learns_fifty_times_as_fast_has_won() -> None:
 
 def test_of_two_the_one_that_hardly_moves_is_named() -> None:
     losses = noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))
-    (finding,) = in_turn(0.05, *losses, pace=1e-6).findings()
+    (finding,) = in_turn(0.05, *losses, pace=1e-6, first_pace=1e-2).findings()
     assert finding.layers == ("head.weight",)
 
 
@@ -56,3 +56,12 @@ def test_where_nothing_is_left_of_one_loss_and_the_other_rose_rates_do_not_matte
     assert in_turn(1e-3, noisy(gone), risen).alarms() == ["OPT007"]
     assert in_turn(1e-3, noisy(gone), noisy(fallen)).codes() == []
     assert in_turn(1e-3, noisy(gone), risen, kind=LossKind.MEAN_SQUARE).codes() == []
+
+
+def test_the_one_farther_from_usual_steps_is_named_and_given_the_rate_of_the_other() -> None:
+    losses = [*noisy(np.geomspace(1.4, 0.05, 60))], [*noisy(np.geomspace(0.7, 6, 60))]
+    (slow,) = in_turn(0.05, *losses, pace=1e-4, first_pace=0.01).findings()
+    assert slow.layers == ("head.weight",)
+    assert (slow.evidence[0].value, slow.evidence[0].expected) == (1e-3, 0.05)
+    (fast,) = in_turn(0.05, *losses, pace=1e-4, first_pace=0.5).findings()
+    assert fast.layers[0] == "first.weight"

@@ -52,3 +52,11 @@ def test_a_rate_that_went_because_of_a_plateau_is_silent() -> None:
 def test_a_learnt_model_may_rest() -> None:
     rates = [0.05 * 0.1 ** (step // 20) for step in range(200)]
     assert follow(training(*OPT007), falling(200, to=0.01), rates).codes() == []
+
+
+def test_a_rate_that_no_plan_would_reach() -> None:
+    """Whatever the loss did: it is cut every third step, until nothing is left of it."""
+    losses = [*noisy(np.geomspace(2.5, 1.75, 10)), *noisy([1.75] * 70, 0.05)]
+    for factor, codes in ((0.1, ["OPT007"]), (0.8, [])):
+        rates = [0.04 * factor ** (step // 3) for step in range(80)]
+        assert follow(training(*OPT007), losses, rates).alarms() == codes

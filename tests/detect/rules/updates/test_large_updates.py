@@ -150,3 +150,11 @@ def test_a_program_that_brings_weights_to_one_norm_moves_the_loss_itself() -> No
         for loss in (1.2, 1.0, 0.9, 0.85, 0.8):
             step(training, loss, 0.2)
         assert training.codes() == found
+
+
+@pytest.mark.parametrize(("flat", "found"), [(0.9, ["UPD001"]), (0.3, [])])
+def test_units_that_are_thrown_to_their_limits_tell_what_a_reward_does_not(flat: float, found: list[str]) -> None:
+    training = watched_by(LargeUpdates)
+    for count in range(20):
+        step(training, -0.5 if count % 2 else 0.5, 0.5, activation_saturated_fraction=flat if count > 1 else 0.0)
+    assert training.codes() == found

@@ -79,3 +79,8 @@ def test_no_weight_has_ever_moved() -> None:
     assert "zero_grad" in finding.summary
     (finding,) = [one for one in training.run(1).findings() if one.severity.is_alarm]
     assert not finding.ongoing
+
+
+def test_where_all_others_hardly_move_what_stands_still_rounds_away() -> None:
+    training = Training().run(9, update_norm={"third": 0.0}, update_ratio=1e-8)
+    assert "UPD003" not in training.alarms()

@@ -34,3 +34,7 @@ class TestGrowingWeights:
     def test_a_few_enormous_weights_are_no_growth(self) -> None:
         assert self.grow(1.1, 60, weight_max_abs=500.0, weight_abs_p95=1.0).codes() == []
         assert self.grow(1.1, 60, weight_max_abs=2.0, weight_abs_p95=1.0).codes() == ["WGT001"]
+
+    def test_growth_that_the_loss_rewards(self) -> None:
+        assert self.grow(1.1, 60, loss=-500.0).alarms() == ["WGT001"]
+        assert self.grow(1.1, 60, loss=-3.0).alarms() == []

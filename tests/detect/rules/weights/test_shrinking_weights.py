@@ -121,3 +121,8 @@ def test_a_matrix_that_starts_at_zero_and_biases_are_left_alone() -> None:
     small = {"0.weight": 1e-3, "0.bias": 1e-4}
     updates = {path: 1e-3 * norm for path, norm in small.items()}
     assert training.run(5, weight_norm=small, update_norm=updates).codes() == []
+
+
+def test_a_head_shrinks_by_its_gradient_where_its_inputs_tell_nothing() -> None:
+    assert decay(share=0.04, turn=0.01, steps=40, only="2").alarms() == []
+    assert decay(share=0.04, turn=0.01, steps=40, only="1").alarms() == ["WGT005"]

@@ -14,10 +14,10 @@ class BadBatch(Condition):
 
     What it sees: A loss more than eight robust deviations above the latest ones and at least e times as large, together
         with what the batch itself was: inputs or targets five times further off than in any batch before, or labels
-        that are suddenly all alike. Inputs a hundred times further off need no such loss: a normalisation may hide them
-        from it. Where the batch was not measured: a loss that leaps out of a calm course, is worse
-        than that of the untrained model and is back within five steps, or is twenty times as high as that; or one that
-        was as high as at the start for dozens of losses, after steps as long as those before, and is back as suddenly.
+        that are suddenly all alike. Inputs a hundred times further off need no such loss. Where the batch was not
+        measured: a loss that leaps out of a calm course, is worse than that of the untrained model and is back within
+        five steps, or is twenty times as high as that; or one that was as high as at the start for dozens of losses,
+        after steps as long as those before, and is back as suddenly.
     Why it is bad: A single step on a broken batch can undo hundreds of good ones: gradients are as large as the batch
         is wrong.
     When it is wrong: Harder data change the loss, and neither the size of the inputs by such a factor nor for a few

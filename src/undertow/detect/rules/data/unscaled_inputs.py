@@ -86,10 +86,11 @@ class UnscaledInputs(Condition):
         """Of the layers that other data enter: the one with the largest, and their size as its outputs tell it."""
         structure, found = structure_of(view.layout), (NONE, math.nan)
         norms, outputs = view.all_layers("weight_norm"), view.all_layers("activation_std")
+        calls = view.all_layers("activation_calls")  # what runs again may be given what it has made itself
         for module in view.layout.derived(_entered):
             weight = int(structure.matrix[module])
             size = float(outputs[module] / norms[weight]) * math.sqrt(view.layout.layers[weight].shape[0])
-            if module != self._first and size > (0.0 if math.isnan(found[1]) else found[1]):
+            if module != self._first and calls[module] == 1 and size > (0.0 if math.isnan(found[1]) else found[1]):
                 found = module, size
         return found
 
