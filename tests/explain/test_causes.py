@@ -318,3 +318,9 @@ def test_data_that_change_their_scale_explain_the_first_odd_batch() -> None:
     batch = found("DAT002", 15000, variant="bad-batch")
     shift = found("DAT001", 15000, 15005, "moderate", variant="input-shift")
     assert told(batch, shift) == [("DAT001", None), ("DAT002", "DAT001")]
+
+
+def test_outputs_that_become_alike_follow_from_targets_that_nothing_tells() -> None:
+    alike = found("ACT003", 16, 190, "moderate", variant="collapsed-representation")
+    unrelated = found("DAT004", 0, 120, "moderate", variant="unrelated-targets")
+    assert told(alike, unrelated) == [("DAT004", None), ("ACT003", "DAT004")]

@@ -74,3 +74,11 @@ def test_a_rate_that_the_program_sets_by_hand_is_the_one_at_the_finding() -> Non
     assert by_hand.rate(finding) == 1e-6
     scheduled = Program.of([{"type": "SGD", "groups": [{**group, "initial_lr": 0.1}]}], LayerTable())
     assert replace(scheduled, rate_now=0.25).rate(finding) == 0.1  # what the user has set
+
+
+def test_what_builds_up_may_break_a_training_that_had_learned() -> None:
+    saturated = found("ACT002", 100, 110, variant="saturated")
+    rate = found("OPT007", 0, 4, "moderate", variant="learning-rate-too-high")
+    momentum = found("OPT008", 0, 4, "moderate", variant="momentum-too-large")
+    assert first(LEARNED_THEN_BROKEN, saturated, rate)[0][0] == "ACT002"
+    assert first(LEARNED_THEN_BROKEN, saturated, momentum)[0][0] == "OPT008"
