@@ -31,7 +31,8 @@ class SuggestedRate:
         """`a tenth of what it is`, `30 times what it is`."""
         times = float(number(self.rate)) / self.now  # of the number that is shown
         if times > 1:
-            return f"{round(float(f'{times:.1g}')):,} times what it is"
+            count = round(float(f"{times:.1g}"))
+            return f"{count:,} times what it is" if count > 1 else f"{times:.1f} times what it is"
         parts = round(float(f"{1 / times:.1g}"))
         share = f"{times:.0%} of" if parts < 2 else f"1/{parts:,} of"
         return {2: "half of", 3: "a third of", 10: "a tenth of"}.get(parts, share) + " what it is"

@@ -104,7 +104,8 @@ class Program:
             "small_eps": number(eps),
             "build_small_eps": build("eps", eps),
             "build_usual_momentum": self._with_usual_momentum(finding),
-            "group_rate": _group_rate(finding),
+            "group_rate": _group_rate(finding, "min"),
+            "raised_group_rate": _group_rate(finding, "max"),
             "even_rate": _even_rate(finding),
             "norm_settings": _norm_settings(finding),
             "initialise": self._initialise(),
@@ -232,12 +233,12 @@ def _number_in(value: Any) -> float | None:
     return float(value) if usable and value else None
 
 
-def _group_rate(finding: Finding | None) -> str:
+def _group_rate(finding: Finding | None, unknown: str) -> str:
     """The rate of the other groups, where it was measured."""
     stated = suggested.measured(finding, "optimizer_rate")
     if stated is not None and stated[1]:
         return _written(float(f"{stated[1]:.3g}"))
-    return "min(one['lr'] for one in optimizer.param_groups)"
+    return f"{unknown}(one['lr'] for one in optimizer.param_groups)"
 
 
 def _even_rate(finding: Finding | None) -> str:

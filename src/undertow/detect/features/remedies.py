@@ -7,7 +7,8 @@ GUARD_THE_OPERATION = Remedy(
     "Keep the operation away from the point where its derivative is infinite.",
     "x.clamp_min(1e-6).sqrt()          # not x.sqrt()\n"
     "x.clamp_min(1e-6).log()           # not x.log()\n"
-    "(x * x).sum(-1).add(1e-6).sqrt()  # not x.norm(dim=-1)",
+    "(x * x).sum(-1).add(1e-6).sqrt()  # not x.norm(dim=-1)\n"
+    "x / (y + 1e-6)                    # not x / y, where y may be zero",
     "An epsilon that is too large biases the result; 1e-6 is far below what training notices.",
     when_not="The values had grown out of all proportion before: then the training diverged.",
 )
@@ -119,8 +120,12 @@ KEEP_A_FLOAT32_MASTER_COPY = Remedy(
 RAISE_THE_GROUP_RATE = Remedy(
     "raise-the-group-rate",
     "Give the parameter group a learning rate that fits the others, or freeze it openly.",
-    "for group in optimizer.param_groups:\n    print(len(group['params']), group['lr'])",
-    "None; it only looks. A layer that starts to move changes the training.",
+    "layer = $layer\n"
+    "mine = {id(p) for p in layer.parameters()}\n"
+    "for group in optimizer.param_groups:\n"
+    "    if any(id(p) in mine for p in group['params']):\n"
+    "        group['lr'] = $raised_group_rate",
+    "A layer that starts to move changes the training.",
     when_not="A schedule raises it later on purpose.",
 )
 LET_ONLY_THE_OPTIMIZER_WRITE = Remedy(
@@ -311,6 +316,13 @@ KEEP_THE_OUTPUTS_APART = Remedy(
     "spread = (embedding.var(dim=0) + 1e-4).sqrt()\nloss = loss + torch.relu(1.0 - spread).mean()",
     "A weight that is too large drowns the task itself.",
     when_not="The loss compares outputs with targets, or all inputs of the batch are alike: then the data comes first.",
+)
+TURN_THE_TERM = Remedy(
+    "turn-the-term",
+    "Turn the sign of the term that has no floor: what is to become small is added to the loss, not subtracted.",
+    "loss = error + 0.01 * penalty  # not error - 0.01 * penalty\nloss.backward()",
+    "None.",
+    when_not="It is a reward or a likelihood, which is meant to grow.",
 )
 MIND_THE_SIGN = Remedy(
     "mind-the-sign",

@@ -43,7 +43,8 @@ def test_an_operation_that_made_it_of_finite_values_is_guarded_first() -> None:
         return NonfiniteLoss.remedies_for(finding)[0].id
 
     assert first_remedy("unsafe_operation") == "guard-the-operation"
-    assert first_remedy("first_nonfinite") == "loss-in-log-space"
+    assert first_remedy("first_nonfinite") == "guard-the-operation"
+    assert first_remedy("loss") == "loss-in-log-space"
     assert first_remedy("nonfinite_input") == "clean-the-inputs"
 
 

@@ -22,6 +22,16 @@ _REINITIALISE_THE_ATTENTION = Remedy(
 )
 
 
+_DIVIDE_THE_LOGITS = Remedy(
+    "divide-the-logits",
+    "Divide the attention logits by the root of the head's width, or let PyTorch's own function do it.",
+    "logits = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5\n"
+    "out = F.scaled_dot_product_attention(query, key, value)  # or this",
+    "None.",
+    when_not="They are divided already, and the projections are too large.",
+)
+
+
 class AttentionCollapse(Condition):
     """Attention logits are so large that each position attends to a single other one.
 
@@ -44,7 +54,7 @@ class AttentionCollapse(Condition):
     stage, needs_growth = Stage.STEP, True
     needs = frozenset({"activation"})
     meaning = "Hardly any gradient passes through attention like that, so the block stops learning"
-    remedies = (NORMALISE_QUERIES_AND_KEYS, _REINITIALISE_THE_ATTENTION, LOWER_LEARNING_RATE)
+    remedies = (NORMALISE_QUERIES_AND_KEYS, _DIVIDE_THE_LOGITS, _REINITIALISE_THE_ATTENTION, LOWER_LEARNING_RATE)
     logit = Limit(60.0, "at this logit every other weight of the softmax is below 1e-26")
     entropy = Limit(0.02, "of the largest possible, mean over heads and rows")
     learnt = Limit(0.3, "of the first loss: where less is left, attending to one place may be the solution")
@@ -103,6 +113,7 @@ class AttentionCollapse(Condition):
 
     @classmethod
     def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
-        if finding.first_step <= 1:  # the scale it was given, not growth
-            return (_REINITIALISE_THE_ATTENTION, NORMALISE_QUERIES_AND_KEYS)
-        return cls.remedies
+        if finding.first_step <= 1:  # the scale it was given, not growth: how it is written, where all blocks have it
+            ways = (_REINITIALISE_THE_ATTENTION, _DIVIDE_THE_LOGITS, NORMALISE_QUERIES_AND_KEYS)
+            return ways if len(finding.layers) == 1 else (_DIVIDE_THE_LOGITS, _REINITIALISE_THE_ATTENTION)
+        return (NORMALISE_QUERIES_AND_KEYS, LOWER_LEARNING_RATE)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.loss_sign import FIRST_LOSSES, LossSign
 from undertow.detect.features.loss_trend import Loss
-from undertow.detect.features.remedies import MIND_THE_SIGN
+from undertow.detect.features.remedies import TURN_THE_TERM
 from undertow.schema import Evidence, Floor, Severity
 
 # How each form was seen in the graph of the loss, and what it means.
@@ -58,7 +58,7 @@ class UnboundedLoss(Condition):
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     _sign = Shared(LossSign)
     meaning = "The loss rewards the wrong thing, and that is what the model learns"
-    remedies = (MIND_THE_SIGN,)
+    remedies = (TURN_THE_TERM,)
     patience = Limit.chance(2, "measured steps with such a form")
     doublings = Limit(4, "of the distance below zero; likelihoods take longer for every one")
     slower = Limit(1.2, "times the steps of the doubling before: as fast as that one")

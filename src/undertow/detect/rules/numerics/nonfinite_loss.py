@@ -64,9 +64,9 @@ class NonfiniteLoss(Condition):
         shown = {evidence.quantity for evidence in finding.evidence}
         if "nonfinite_input" in shown:
             return (CLEAN_THE_INPUTS, FIND_THE_OPERATION)
-        if "unsafe_operation" not in shown:
+        if shown.isdisjoint(("unsafe_operation", "first_nonfinite")):
             return cls.remedies[1:]
-        # A division, root or logarithm made it of finite values: the operation comes first.
+        # An operation that is known made it of finite values: that comes first.
         return (GUARD_THE_OPERATION, *(remedy for remedy in cls.remedies[1:] if remedy is not GUARD_THE_OPERATION))
 
 

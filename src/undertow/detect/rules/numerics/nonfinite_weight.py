@@ -1,11 +1,13 @@
 """NUM003: a weight is NaN or infinite."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Stage, changed, where
-from undertow.detect.features.remedies import LOWER_LEARNING_RATE, SKIP_BAD_STEPS
+from undertow.detect.features.remedies import KEEP_A_FLOAT32_MASTER_COPY, LOWER_LEARNING_RATE, SKIP_BAD_STEPS
 from undertow.detect.features.wording import count_of, name_layers
-from undertow.schema import Evidence, GradientState, Remedy, Severity
+from undertow.schema import Evidence, Finding, GradientState, Remedy, Severity
 
 
 class NonfiniteWeight(Condition):
@@ -39,10 +41,16 @@ class NonfiniteWeight(Condition):
         ),
         LOWER_LEARNING_RATE,
         SKIP_BAD_STEPS,
+        KEEP_A_FLOAT32_MASTER_COPY,
     )
 
     _is_frozen = LayerValues(np.bool_, False)
     _is_bad = LayerValues(np.bool_, False)
+
+    @classmethod
+    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
+        """Weights in half precision overflow, and their moments underflow, before anything else is to blame."""
+        return (KEEP_A_FLOAT32_MASTER_COPY, *cls.remedies[:-1])
 
     def observe(self, view: FrameView) -> Judgement | None:
         states, holders = view.row("gradient_state"), view.ids("gradient")

@@ -1,14 +1,16 @@
 """WGT001: weights that grow without bound."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Limit, Stage
 from undertow.detect.features.cadence import Cadence
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import structure_of
-from undertow.detect.features.remedies import DECAY_THE_WEIGHTS, LOWER_LEARNING_RATE
+from undertow.detect.features.remedies import DECAY_THE_WEIGHTS, LOWER_LEARNING_RATE, TURN_THE_TERM
 from undertow.detect.features.wording import known, name_layers
-from undertow.schema import Evidence, Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 
 class GrowingWeights(Condition):
@@ -32,7 +34,7 @@ class GrowingWeights(Condition):
     stage = Stage.COURSE
     needs = frozenset({"weight"})
     meaning = "Weights that grow without end make outputs and gradients grow with them"
-    remedies = (DECAY_THE_WEIGHTS, LOWER_LEARNING_RATE)
+    remedies = (DECAY_THE_WEIGHTS, LOWER_LEARNING_RATE, TURN_THE_TERM)
 
     grown_by = Limit(10.0, "times the start; healthy weights grow to at most three times over 200 steps")
     patience = Limit.chance(6, "measured steps, each a share of the run after the one before, each with a larger norm")
@@ -64,7 +66,8 @@ class GrowingWeights(Condition):
             return self.end()
         loss = view.loss
         learning = loss is not None and -self.rewarded * abs(loss.first) < loss.level < loss.first
-        return self.hold((members, learning), lambda: self._describe(view, members, learning))
+        rewarded = loss is not None and not learning and loss.level < loss.first
+        return self.hold((members, learning), lambda: self._describe(view, members, learning, rewarded))
 
     def _find_grown(self, view: FrameView) -> tuple[int, ...]:
         layout, structure = view.layout, structure_of(view.layout)
@@ -84,16 +87,24 @@ class GrowingWeights(Condition):
             grew &= ~(largest > self.outlier * usual)
         return tuple(layout.in_order(matrices[grew]))
 
-    def _describe(self, view: FrameView, members: tuple[int, ...], learning: bool) -> Judgement:
+    def _describe(self, view: FrameView, members: tuple[int, ...], learning: bool, rewarded: bool) -> Judgement:
         layout = view.layout
         how = "norm now, against the norm at the start"
         evidence = tuple(
             Evidence("weight_norm", layout.path(i), known(self._last[i]), known(self._start.norm[i]), how)
             for i in members[:3]
         )
+        if rewarded and view.loss is not None:
+            how = "the loss, and the first: it falls without end as they grow"
+            evidence = (*evidence, Evidence("loss", None, view.loss.level, view.loss.first, how))
         verb, still = ("has", "grows") if len(members) == 1 else ("have", "grow")
         summary = f"{name_layers(layout, members)} {verb} grown more than tenfold since the start, and still {still}."
         severity = Severity.INFO if learning else Severity.MODERATE
         trainable = int(layout.is_trainable[structure_of(layout).matrices].sum())
         layers = () if len(members) == trainable > 1 else members  # all of them: no layer's fault
         return Judgement(severity, layers, int(self._since[list(members)].min()), 0.8, summary, evidence)
+
+    @classmethod
+    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
+        is_rewarded = any(one.quantity == "loss" for one in finding.evidence)
+        return (TURN_THE_TERM,) if is_rewarded else cls.remedies[:2]
