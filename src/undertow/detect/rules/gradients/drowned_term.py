@@ -25,6 +25,7 @@ class DrownedTerm(Condition):
     """
 
     code, variant = "GRD009", "drowned-term"
+    places = ("total", "loss")
     stage, is_of_one_training = Stage.STEP, True
     wakes_on = having("loss_kind")
     meaning = "One part of the loss is learnt at the cost of the others"
