@@ -60,6 +60,7 @@ class ActivationSampling:
             return None
         of_graph, known = spent.pop("activation", 0.0), self._subjects.layers.module_layer
         sampled = SampledModules({}, None if sample is None else sample.share)
+        forward.send()
         if forward.readings and self._state.plan.activation:
             sampled.readings = self._signals.module_readings()
             self._signals.collector.note_data(forward.data, forward.data_address)

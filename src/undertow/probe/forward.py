@@ -119,6 +119,7 @@ class ForwardTap:
         self._measured: dict[int, tuple[weakref.ref[torch.Tensor], ModuleReading]] = {}
         self.seconds = 0.0  # spent in hooks since the last `take`, in the thread's own time: see `StepTimer`
         self.readings: dict[int, ModuleReading] = {}
+        self._collecting: Any = None  # the kernel of a device that measures outputs one by one and sends them together
         self._redrawn = RecomputedModules()
         self.sample: ModuleSample | None = None  # None: all modules
         self._data_module = 0  # the one that took the data in when all were sampled, by id
@@ -177,7 +178,25 @@ class ForwardTap:
         self._roots_called = []
         self.data = None
         self.seconds = 0.0
+        if self._collecting is not None:
+            self._collecting.drop_outputs()
+            self._collecting = None
         return readings
+
+    def send(self) -> None:
+        """Before readings are handed on: what was measured on a device is on its way from now on."""
+        if self._collecting is not None:
+            self._collecting.send_outputs()
+
+    def _measure(self, kernel: Any, tensor: torch.Tensor) -> Any:
+        """The moments of one tensor; on a device they stay there until the background thread fetches them."""
+        if tensor.device.type == "cpu":
+            return kernel.measure([tensor], Want.MOMENTS)
+        if hasattr(kernel, "measure_output"):
+            self._collecting = kernel
+            return kernel.measure_output(tensor)
+        with torch.no_grad():
+            return kernel.measure_on_device([tensor], Want.MOMENTS)
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
         if self.sample is not None and id(module) in self.sample.skipped:
@@ -287,7 +306,7 @@ class ForwardTap:
             return
         kernel: Kernel = self._kernel_for(tensor.device.type)
         values = _leading(tensor.detach())
-        partials = measure(kernel, values)
+        partials = self._measure(kernel, values)
         reading.outputs.append(partials)
         if tensor.device.type == "cpu" and values.dim() >= 2:
             units = _units(type(module), values, kernel, partials)
@@ -316,7 +335,7 @@ class ForwardTap:
             return
         data = raw_data(module, inputs)
         if data is not None and not is_freed(data):
-            self.data = measure(self._kernel_for(data.device.type), _leading(data))
+            self.data = self._measure(self._kernel_for(data.device.type), _leading(data.detach()))
             self.data_address = data.data_ptr()
             self._data_module = id(module)
 
@@ -330,7 +349,7 @@ class ForwardTap:
                     return
                 began = time.thread_time()
                 with unseen():
-                    sink.append(measure(kernel, gradient.detach()))
+                    sink.append(self._measure(kernel, gradient.detach()))
                 seconds = time.thread_time() - began
                 self.seconds += seconds
                 reading.seconds += seconds
@@ -345,15 +364,6 @@ def _without_variables(error: Exception) -> Exception:
     inner = None if error.__traceback__ is None else error.__traceback__.tb_next
     traceback.clear_frames(inner)
     return error.with_traceback(inner)
-
-
-def measure(kernel: Kernel, tensor: torch.Tensor) -> Any:
-    """The moments of one tensor; on a device they stay there until the background thread fetches them."""
-    on_device = getattr(kernel, "measure_on_device", None)
-    if tensor.device.type == "cpu" or on_device is None:
-        return kernel.measure([tensor], Want.MOMENTS)
-    with torch.no_grad():
-        return on_device([tensor], Want.MOMENTS)
 
 
 def _first_tensor(output: Any) -> torch.Tensor | None:

@@ -79,9 +79,9 @@ class TensorReader:
         these tensors is gone.
         """
         plain = of.plain if of.asked else self._ask(of)
-        packed = None if plain is None else plain.read()
-        if packed is not None:
-            return [Reading(of.slots, packed, factor)], Marks(of, packed.data)
+        found = None if plain is None else plain.read_and_mark()
+        if found is not None:
+            return [Reading(of.slots, found[0], factor)], Marks(of, found[1])
         tensors = of.tensors()
         if len(tensors) != len(of.slots):
             return None
@@ -114,11 +114,15 @@ class TensorReader:
         return readings
 
     def _ask(self, of: TensorList) -> Any:
-        """How the native kernel can read these tensors where they lie; None when it cannot."""
+        """How the kernel of their device can read these tensors where they lie; None when it cannot."""
         of.asked = True
-        plain_of, tensors = getattr(self.kernel_for("cpu"), "plain", None), of.tensors()
-        if plain_of is not None and len(tensors) == len(of.slots) > 0:
-            of.plain = plain_of(tensors, of.references, of.of_gradients)
+        tensors = of.tensors()
+        if len(tensors) == len(of.slots) > 0:
+            device = tensors[0].device
+            plain_of = getattr(self.kernel_for(device.type), "plain", None)
+            of.plain = None if plain_of is None else plain_of(tensors, of.references, of.of_gradients)
+            if of.plain is not None and device.type == "cuda":
+                self._cuda.add(device)
         return of.plain
 
     def _native_mark(self, of: TensorList) -> bytes | None:
@@ -210,7 +214,8 @@ class TensorReader:
         """Whether some elements of each are all zero; None where reading them would make the training wait."""
         native = self._native_mark(of)
         if native is not None:
-            return np.frombuffer(native, np.float64).reshape(MARKS, -1)[2] == 0.0
+            fingerprints = np.frombuffer(native, np.float64).reshape(MARKS, -1)[2]
+            return fingerprints == 0.0 if of.plain.has_fingerprints else None
         tensors = of.tensors()
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None

@@ -3,7 +3,7 @@
 
 static struct {
     PyObject *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version, *numel, *grad, *requires_grad, *is_neg;
-    PyObject *untyped_storage, *nbytes;
+    PyObject *untyped_storage, *nbytes, *get_device;
 } names;
 
 static int make_names(void) {
@@ -15,6 +15,7 @@ static int make_names(void) {
         {&names.data_ptr, "data_ptr"}, {&names.version, "_version"},  {&names.is_contiguous, "is_contiguous"},
         {&names.numel, "numel"},       {&names.grad, "grad"},         {&names.requires_grad, "requires_grad"},
         {&names.is_neg, "is_neg"},     {&names.nbytes, "nbytes"},     {&names.untyped_storage, "untyped_storage"},
+        {&names.get_device, "get_device"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!(*all[i].name = PyUnicode_InternFromString(all[i].text))) return 0;
@@ -53,11 +54,17 @@ static uint64_t address_of(PyObject *tensor, uint64_t count, int format) {
     return begin && address >= begin && bytes <= held && address - begin <= held - bytes ? address : 0;
 }
 
+/* Whether it is on the processor, or on the device of this number if that is not negative. */
+static int is_on(PyObject *tensor, int device) {
+    if (device < 0) return attribute_is(tensor, names.is_cpu, Py_True);
+    return number_of(PyObject_CallMethodObjArgs(tensor, names.get_device, NULL)) == (uint64_t)device && !PyErr_Occurred();
+}
+
 /* Address and version of a plain tensor with so many elements. Returns 0 when it is none. */
-static int describe(PyObject *tensor, PyObject *type, PyObject *strided, int64_t count, int format, uint64_t *address,
-                    uint64_t *version) {
+static int describe(PyObject *tensor, PyObject *type, PyObject *strided, int device, int64_t count, int format,
+                    uint64_t *address, uint64_t *version) {
     if (!attribute_is(tensor, names.dtype, type) || !attribute_is(tensor, names.layout, strided) ||
-        !attribute_is(tensor, names.is_cpu, Py_True) || !says_yes(tensor, names.is_contiguous))
+        !is_on(tensor, device) || !says_yes(tensor, names.is_contiguous))
         return 0;
     if (number_of(PyObject_CallMethodObjArgs(tensor, names.numel, NULL)) != (uint64_t)count) return 0;
     *address = address_of(tensor, (uint64_t)count, format);

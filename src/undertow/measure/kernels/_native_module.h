@@ -231,7 +231,9 @@ PyMODINIT_FUNC PyInit__native(void) {
     choose_passes("");
     if (!make_names()) return NULL;
     PyObject *made = PyModule_Create(&module), *type = made ? PyType_FromSpec(&plain_spec) : NULL;
-    if (!type || PyModule_AddObjectRef(made, "ReferredTensors", type) < 0) Py_CLEAR(made);
+    if (!type || PyModule_AddObjectRef(made, "ReferredTensors", type) < 0 ||
+        PyModule_AddIntConstant(made, "ON_DEVICES", 1) < 0) /* what Python knows sources by that can find those there */
+        Py_CLEAR(made);
     Py_XDECREF(type);
     return made;
 }

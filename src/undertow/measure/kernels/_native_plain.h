@@ -10,6 +10,7 @@ struct plain {
     PyObject_HEAD
     PyObject *references, *types, *strided;
     int gradients;
+    int device; /* negative: on the processor; else its number, and only a mark can be taken, without fingerprints */
     size_t n, elements;
     int64_t *counts, *offsets; /* offsets: n + 1 */
     uint8_t *formats;
@@ -30,14 +31,14 @@ static void plain_free(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* (weak references to tensors, dtypes, torch.strided, of_gradients, counts, formats, offsets) */
+/* (weak references to tensors, dtypes, torch.strided, of_gradients, counts, formats, offsets, device = -1) */
 static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
     PyObject *references, *types, *strided;
-    int gradients;
+    int gradients, device = -1;
     Py_buffer counts, formats, offsets;
     (void)keywords;
-    if (!PyArg_ParseTuple(arguments, "O!O!Opy*y*y*", &PyList_Type, &references, &PyList_Type, &types, &strided,
-                          &gradients, &counts, &formats, &offsets))
+    if (!PyArg_ParseTuple(arguments, "O!O!Opy*y*y*|i", &PyList_Type, &references, &PyList_Type, &types, &strided,
+                          &gradients, &counts, &formats, &offsets, &device))
         return NULL;
     const size_t n = (size_t)formats.len;
     struct plain *self = NULL;
@@ -55,6 +56,7 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
         self->types = Py_NewRef(types);
         self->strided = Py_NewRef(strided);
         self->gradients = gradients;
+        self->device = device;
         self->n = n;
         if ((self->counts = malloc((2 * n + 1) * 8 + n))) {
             self->offsets = self->counts + n;
@@ -89,14 +91,15 @@ static PyObject *plain_tensor(const struct plain *self, size_t t) {
 static int plain_describe(const struct plain *self, size_t t, PyObject *tensor, uint64_t *address, uint64_t *version) {
     PyObject *type = PyList_GetItem(self->types, (Py_ssize_t)t);
     return tensor && type &&
-           describe(tensor, type, self->strided, self->counts[t], self->formats[t], address, version);
+           describe(tensor, type, self->strided, self->device, self->counts[t], self->formats[t], address, version);
 }
 
 static double plain_fingerprint(const struct plain *self, size_t t, uint64_t address) {
+    if (self->device >= 0) return 0.0;
     return fingerprint_of((const void *)(uintptr_t)address, (size_t)self->counts[t], self->formats[t]);
 }
 
-/* Returns 0 when any tensor is not plain memory of the expected type and size on the processor, or is not there. The
+/* Returns 0 when any tensor is not plain memory of the expected type and size where expected, or is not there. The
  * tensors go into the list `held` if there is one: another thread may let go of them while they are read. */
 static int plain_fill_mark(const struct plain *self, uint64_t *mark, PyObject *held) {
     uint64_t *address = mark, *version = mark + self->n, *identity = mark + 3 * self->n;
@@ -183,6 +186,7 @@ static PyObject *plain_read(PyObject *object, PyObject *arguments) {
     const size_t n = self->n;
     int want, threads;
     if (!PyArg_ParseTuple(arguments, "ii", &want, &threads)) return NULL;
+    if (self->device >= 0) return Py_NewRef(Py_None);
     const size_t moments = want & WANT_MOMENTS ? n * MOMENTS : 0, exponents = want & WANT_EXPONENTS ? n * EXPONENTS : 0;
     const size_t sketches = want & WANT_SKETCH ? (size_t)self->offsets[n] : 0;
     PyObject *answer = plain_memory(self, want, (n * MARKS + moments + exponents + sketches) * 8);
@@ -219,6 +223,7 @@ static PyObject *plain_any_nonfinite(PyObject *object, PyObject *nothing) {
     const struct plain *self = (struct plain *)object;
     int bad = 0;
     (void)nothing;
+    if (self->device >= 0) return Py_NewRef(Py_None);
     for (size_t t = 0; t < self->n && !bad; t++) {
         PyObject *tensor = plain_tensor(self, t);
         uint64_t address, version;

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -18,6 +19,9 @@ from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offset
 if not hasattr(_native, "ReferredTensors"):
     raise ImportError("the C kernel was built from older sources")
 
+ReferredTensors: Any = _native.ReferredTensors
+FINDS_ON_DEVICES: bool = hasattr(_native, "ON_DEVICES")
+
 _NOTHING = np.zeros(0)
 _MOMENTS, _EXPONENTS, _SKETCH, _ALL = len(Moment), int(Want.EXPONENTS), int(Want.SKETCH), int(Want.ALL)
 _WORTH_THREADS = 1 << 20  # elements; fewer are read by the calling thread, whatever is allowed
@@ -27,13 +31,14 @@ class PlainTensors:
     """A list of tensors that the kernel reads where they lie, again and again: as few calls as possible."""
 
     __slots__ = ("_are_many", "_read", "any_nonfinite", "is_unchanged", "mark", "offsets")
+    has_fingerprints = True
 
     def __init__(self, tensors: list[torch.Tensor], of: list[ref[torch.Tensor]], of_gradients: bool) -> None:
         """`tensors` are those of the list `of`, or their gradients. They are not kept: what is gone cannot be read."""
         counts, formats = _describe(tensors)
         dtypes = [tensor.dtype for tensor in tensors]
         self.offsets = offsets_of(counts)
-        native = _native.ReferredTensors(of, dtypes, torch.strided, of_gradients, counts, formats, self.offsets)
+        native = ReferredTensors(of, dtypes, torch.strided, of_gradients, counts, formats, self.offsets)
         # Addresses, versions, fingerprints and identities of the tensors, as bytes; None when one cannot be read so.
         self.mark: Callable[[], bytes | None] = native.mark
         # Whether they are as they were at a mark or a reading.
@@ -47,6 +52,11 @@ class PlainTensors:
         """None when one of them cannot be read where it lies now. `want`: as a plain number, which is quicker."""
         data = self._read(want, torch.get_num_threads() if self._are_many else 1)
         return None if data is None else Packed(data, want, self.offsets)
+
+    def read_and_mark(self) -> tuple[Packed, bytes] | None:
+        """Everything, and what it takes to notice a change."""
+        packed = self.read()
+        return None if packed is None else (packed, packed.data)
 
 
 class NativeKernel:

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undertow.measure.kernels.tensors import addresses_of
 from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS
 
 _FEWEST_ROWS, _MOST_ROWS = 32, 508  # of a chunk; a row is as wide as a sketch, and a counter holds no more than 511
@@ -68,6 +67,11 @@ def chunks_of(counts: tuple[int, ...], formats: tuple[torch.dtype, ...], device:
     )
 
 
+def rows_alone(count: int, device: torch.device, programs: int) -> int:
+    """Of the chunks of a tensor that is measured alone, as `chunks_of` cuts it."""
+    return _rows(np.array([-(-count // SKETCH_BUCKETS)], np.int64), programs * _processors(device))
+
+
 def merges_of(chunks: NDArray[np.int64]) -> NDArray[np.int32]:
     """The programs that merge tensors of so many chunks: a tensor, and which columns of it, or 255 for its moments."""
     tensors = np.arange(len(chunks), dtype=np.int32)[:, None] << 8
@@ -108,12 +112,12 @@ class AddressTables:
     def __init__(self) -> None:
         self._tables: OrderedDict[tuple[torch.device, bytes], torch.Tensor] = OrderedDict()
 
-    def table(self, tensors: list[torch.Tensor], device: torch.device) -> torch.Tensor:
-        addresses = addresses_of(tensors)
-        key = device, addresses.tobytes()
+    def table(self, addresses: bytes, device: torch.device) -> torch.Tensor:
+        """Of 8 bytes each."""
+        key = device, addresses
         found = self._tables.get(key)
         if found is None:
-            found = self._tables[key] = on_device(addresses, device)
+            found = self._tables[key] = on_device(np.frombuffer(bytearray(addresses), np.int64), device)
             if len(self._tables) > _MOST_TABLES:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(key)

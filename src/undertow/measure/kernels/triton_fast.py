@@ -48,6 +48,18 @@ def measure_chunks(
 ):  # fmt: skip
     """`number` is that of all chunks; `records` are of those of this format."""
     chunk, start, length, address = find_chunk(addresses, records + tl.program_id(0) * 4, BYTES)
+    measure_chunk(
+        chunk, start, length, address, moments, exponents, sketches, number,
+        FORMAT, BYTES, LANES, WIDTH, MOMENTS, EXPONENTS, SKETCH, PTX,
+    )  # fmt: skip
+
+
+@triton.jit
+def measure_chunk(
+    chunk, start, length, address, moments, exponents, sketches, number,
+    FORMAT: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
+    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr, PTX: tl.constexpr,
+):  # fmt: skip
     word = (start // 32).to(tl.uint32)
     good = length < 0
     if FORMAT != tl.float64:

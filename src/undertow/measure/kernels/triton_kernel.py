@@ -6,54 +6,37 @@ Nothing here waits for the device. Results are copied to pinned memory beside th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
-import triton.language as tl
 from numpy.typing import NDArray
 
 from undertow.errors import write_stderr
 from undertow.measure.kernels import triton_fast, triton_merge, triton_parts
-from undertow.measure.kernels.interface import Want
+from undertow.measure.kernels.interface import MARKS, Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
-from undertow.measure.kernels.tensors import FORMATS, FreedMemoryError, plain
+from undertow.measure.kernels.tensors import FORMATS, FreedMemoryError, addresses_of, plain
 from undertow.measure.kernels.torch_portable import DevicePartials, TorchKernel
-from undertow.measure.kernels.triton_chunks import (
-    MERGED_COLUMNS,
-    TALL_MERGED_COLUMNS,
-    AddressTables,
-    Chunks,
-    chunks_of,
-)
+from undertow.measure.kernels.triton_chunks import AddressTables, Chunks, chunks_of
+from undertow.measure.kernels.triton_formats import COUNTING, MERGE_CONSTANTS, NOT_COUNTING, READING, wanted
+from undertow.measure.kernels.triton_launch import Program
+from undertow.measure.kernels.triton_outputs import OutputMoments, OutputTable
 from undertow.measure.kernels.triton_parts import PartChunks, part_chunks
-from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials
+from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials, offsets_of
 from undertow.measure.shards import Places
 
+ReferredTensors: Any
+try:
+    from undertow.measure.kernels.native import FINDS_ON_DEVICES, ReferredTensors
+except ImportError:  # built without a C compiler
+    FINDS_ON_DEVICES, ReferredTensors = False, None
 
-@dataclass(frozen=True, slots=True)
-class _Format:
-    """How tensors of a format are read: 16 bytes at once by each thread."""
-
-    kind: tl.dtype
-    bytes: int
-    lanes: int
-    warps: int
-
-
-# Registers of a thread, and how many programs run beside each other on a processor with so many: counting exponents
-# takes so much work that data are better asked for in advance, for which there must be room.
-_COUNTING, _NOT_COUNTING = (112, 2), (80, 3)
-
-_READING = {
-    torch.float32: _Format(tl.float32, 4, lanes=4, warps=8),
-    torch.bfloat16: _Format(tl.uint16, 2, lanes=4, warps=8),
-    torch.float16: _Format(tl.float16, 2, lanes=4, warps=8),
-    torch.float64: _Format(tl.float64, 8, lanes=4, warps=8),
-}
+Scratch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +62,8 @@ class TritonKernel:
     def __init__(self) -> None:
         self._addresses = AddressTables()
         self._copying: dict[torch.device, torch.cuda.Stream] = {}
+        self._programs: dict[tuple[torch.dtype | None, Want, bool], Program] = {}
+        self._outputs: dict[torch.device, OutputTable] = {}
         self._portable = TorchKernel()
         self.broken = False
         self._parts_broken = False  # of no consequence to the rest
@@ -96,16 +81,52 @@ class TritonKernel:
         if self.broken or not tensors:
             return self._portable.measure_on_device(tensors, want)
         flat = [tensor if _readable(tensor) else plain(tensor) for tensor in tensors]
+        counts, formats = tuple([tensor.numel() for tensor in flat]), tuple([tensor.dtype for tensor in flat])
         device = flat[0].device
         try:
-            with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-                return self._arriving(self._launch(flat, want, device))
+            addresses = self._addresses.table(addresses_of(flat).tobytes(), device)
+            chunks = chunks_of(counts, formats, device, programs_for(want))
+            return self.measure_located(addresses, chunks, counts, want, device)
         except FreedMemoryError:
             raise
         except Exception as error:
-            self.broken = True
-            _say(error, "measuring with plain torch operations instead, which is slower")
+            self.give_up(error)
         return self._portable.measure_on_device(tensors, want)
+
+    def measure_located(
+        self, addresses: torch.Tensor, chunks: Chunks, counts: tuple[int, ...], want: Want, device: torch.device
+    ) -> ArrivingPartials | DevicePartials:
+        """Of tensors of which the device knows where they lie."""
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            return self._arriving(self._launch(addresses, chunks, counts, want, device))
+
+    @torch.no_grad()
+    def measure_output(self, tensor: torch.Tensor) -> OutputMoments | ArrivingPartials | DevicePartials:
+        """The moments of a tensor that comes alone, but not the only one of its step: `send_outputs` ends that."""
+        if not self.broken and _readable(tensor):
+            try:
+                table = self._outputs.get(tensor.device)
+                if table is None:
+                    table = self._outputs[tensor.device] = OutputTable(tensor.device)
+                found = table.add(tensor)
+                if found is not None:
+                    return found
+            except Exception as error:
+                self.give_up(error)
+        return self.measure_on_device([tensor], Want.MOMENTS)
+
+    def send_outputs(self) -> None:
+        """What `measure_output` has measured is on its way from now on."""
+        for table in self._outputs.values():
+            try:
+                table.send()
+            except Exception as error:
+                self.give_up(error)
+
+    def drop_outputs(self) -> None:
+        """Nobody asks for what `measure_output` has measured."""
+        for table in self._outputs.values():
+            table.drop()
 
     @torch.no_grad()
     def sketch_parts_on_device(
@@ -132,48 +153,80 @@ class TritonKernel:
     def fingerprint(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
         return None
 
-    def _launch(self, flat: list[torch.Tensor], want: Want, device: torch.device) -> DevicePartials:
-        counts = tuple([tensor.numel() for tensor in flat])
-        registers, programs = _COUNTING if want & Want.EXPONENTS else _NOT_COUNTING
-        chunks = chunks_of(counts, tuple([tensor.dtype for tensor in flat]), device, programs)
-        # Launched with a grid and options that its signature does not show.
-        measure_chunks: Any = triton_fast.measure_chunks
-        wanted = {
-            "MOMENTS": bool(want & Want.MOMENTS),
-            "EXPONENTS": bool(want & Want.EXPONENTS),
-            "SKETCH": bool(want & Want.SKETCH),
-        }
-        scratch = _scratch(chunks, wanted, device)
-        # Machine code is NVIDIA's; the interpreter wants few operations.
-        ptx, width = (torch.version.cuda is not None, 256) if device.type == "cuda" else (False, 1024)
-        addresses = self._addresses.table(flat, device)
+    def plain(
+        self, tensors: list[torch.Tensor], of: list[ref[torch.Tensor]], of_gradients: bool
+    ) -> DeviceTensors | None:
+        """For lists that are read at every step; None when the programs cannot read these where they lie."""
+        if self.broken or not FINDS_ON_DEVICES or len({tensor.device for tensor in tensors}) != 1:
+            return None
+        return DeviceTensors(self, tensors, of, of_gradients) if all(map(_readable, tensors)) else None
+
+    def address_table(self, addresses: bytes, device: torch.device) -> torch.Tensor:
+        return self._addresses.table(addresses, device)
+
+    def give_up(self, error: Exception) -> None:
+        self.broken = True
+        _say(error, "measuring with plain torch operations instead, which is slower")
+
+    def _launch(
+        self, addresses: torch.Tensor, chunks: Chunks, counts: tuple[int, ...], want: Want, device: torch.device
+    ) -> DevicePartials:
+        chosen = wanted(want)
+        scratch = _scratch(chunks, chosen, device)
         for dtype, records in chunks.records:
-            reading = _READING[dtype]
-            measure_chunks[(len(records),)](
-                addresses, records, *scratch, chunks.number,
-                FORMAT=reading.kind, BYTES=reading.bytes, LANES=reading.lanes, WIDTH=width, PTX=ptx, **wanted,
-                num_warps=reading.warps, maxnreg=registers, enable_fp_fusion=False,
-            )  # fmt: skip
+            program = self._program(dtype, want, device)
+            program.launch(len(records), device, addresses, records, *scratch, chunks.number)
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
-        width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
-        block = torch.empty(len(flat) * width, dtype=torch.float64, device=device)
-        _merge(chunks, scratch, block, len(flat), wanted)
+        width = sum(width for width, asked in zip(widths, chosen.values()) if asked)
+        block = torch.empty(len(counts) * width, dtype=torch.float64, device=device)
+        self._merge(chunks, scratch, block, len(counts), want, device)
         return DevicePartials(block, counts, want)
+
+    def _program(self, dtype: torch.dtype, want: Want, device: torch.device) -> Program:
+        key = dtype, want, device.type == "cuda"
+        program = self._programs.get(key)
+        if program is None:
+            # Machine code is NVIDIA's; the interpreter wants few operations.
+            ptx, width = (torch.version.cuda is not None, 256) if device.type == "cuda" else (False, 1024)
+            reading = READING[dtype]
+            program = self._programs[key] = Program(
+                triton_fast.measure_chunks,
+                {
+                    "FORMAT": reading.kind, "BYTES": reading.bytes, "LANES": reading.lanes, "WIDTH": width,
+                    **wanted(want), "PTX": ptx,
+                },
+                num_warps=reading.warps, maxnreg=(COUNTING if want & Want.EXPONENTS else NOT_COUNTING)[0],
+                enable_fp_fusion=False,
+            )  # fmt: skip
+        return program
+
+    def _merge(
+        self, chunks: Chunks | PartChunks, scratch: Scratch, block: torch.Tensor, tensors: int, want: Want,
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        key = None, want, device.type == "cuda"
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = Program(
+                triton_merge.merge_chunks, {**MERGE_CONSTANTS, **wanted(want)}, num_warps=4, enable_fp_fusion=False
+            )
+        program.launch(
+            len(chunks.merges), device, chunks.first_of, chunks.merges, *scratch, block, tensors, chunks.number
+        )
 
     def _launch_parts(self, flat: list[torch.Tensor], parts: Sequence[Places], device: torch.device) -> DevicePartials:
         chunks = part_chunks(tuple(parts), tuple([tensor.dtype for tensor in flat]), device)
         sketch_chunks: Any = triton_parts.sketch_part_chunks
-        wanted = {"MOMENTS": False, "EXPONENTS": False, "SKETCH": True}
-        scratch = _scratch(chunks, wanted, device)
-        addresses = self._addresses.table(flat, device)
+        scratch = _scratch(chunks, wanted(Want.SKETCH), device)
+        addresses = self._addresses.table(addresses_of(flat).tobytes(), device)
         for dtype, order in chunks.orders:
-            reading = _READING[dtype]
+            reading = READING[dtype]
             sketch_chunks[(len(order),)](
                 addresses, chunks.tensor_of, chunks.row_of, chunks.rows_of, chunks.places, order, scratch[2],
                 FORMAT=reading.kind, LANES=reading.lanes, num_warps=reading.warps,
             )  # fmt: skip
         block = torch.empty(len(flat) * SKETCH_BUCKETS, dtype=torch.float64, device=device)
-        _merge(chunks, scratch, block, len(flat), wanted)
+        self._merge(chunks, scratch, block, len(flat), Want.SKETCH, device)
         return DevicePartials(block, tuple(part.count for part in parts), Want.SKETCH)
 
     def _arriving(self, partials: DevicePartials) -> ArrivingPartials | DevicePartials:
@@ -193,6 +246,58 @@ class TritonKernel:
         return ArrivingPartials(DevicePartials(copy, partials.counts, partials.want), arrived)
 
 
+class DeviceTensors:
+    """A list of tensors on a device that is read again and again: a look at all of them is one native call, and where
+    they lie is sent to the device only when that has changed. As `native.PlainTensors`, but without fingerprints."""
+
+    __slots__ = ("_chunks", "_counts", "_device", "_formats", "_kernel", "is_unchanged", "mark")
+    has_fingerprints = False
+
+    def __init__(
+        self, kernel: TritonKernel, tensors: list[torch.Tensor], of: list[ref[torch.Tensor]], of_gradients: bool
+    ) -> None:
+        self._kernel, self._device = kernel, tensors[0].device
+        self._counts = tuple([tensor.numel() for tensor in tensors])
+        self._formats = tuple([tensor.dtype for tensor in tensors])
+        self._chunks: dict[int, Chunks] = {}
+        counts = np.array(self._counts, np.int64)
+        formats = np.array([FORMATS[one] for one in self._formats], np.uint8)
+        index = -1 if self._device.type == "cpu" else self._device.index
+        native = ReferredTensors(
+            of, list(self._formats), torch.strided, of_gradients, counts, formats, offsets_of(counts), index
+        )
+        self.mark: Callable[[], bytes | None] = native.mark
+        self.is_unchanged: Callable[[bytes], bool] = native.is_unchanged
+
+    def any_nonfinite(self) -> None:
+        """Nobody knows without waiting for the device."""
+
+    def read(self, want: int = int(Want.ALL)) -> ArrivingPartials | DevicePartials | None:
+        found = self.read_and_mark(want)
+        return None if found is None else found[0]
+
+    def read_and_mark(self, want: int = int(Want.ALL)) -> tuple[ArrivingPartials | DevicePartials, bytes] | None:
+        """None when one of them cannot be read where it lies now."""
+        kernel, device, mark = self._kernel, self._device, self.mark()
+        if mark is None or kernel.broken:
+            return None
+        programs = programs_for(Want(want))
+        try:
+            chunks = self._chunks.get(programs)
+            if chunks is None:
+                chunks = self._chunks[programs] = chunks_of(self._counts, self._formats, device, programs)
+            addresses = kernel.address_table(mark[: len(mark) // MARKS], device)
+            return kernel.measure_located(addresses, chunks, self._counts, Want(want), device), mark
+        except Exception as error:
+            kernel.give_up(error)
+        return None
+
+
+def programs_for(want: Want) -> int:
+    """How many run beside each other on a processor."""
+    return (COUNTING if want & Want.EXPONENTS else NOT_COUNTING)[1]
+
+
 def _say(error: Exception, consequence: str) -> None:
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     write_stderr(f"undertow: the Triton kernel does not work here ({reason}); {consequence}")
@@ -209,29 +314,12 @@ def _readable(tensor: torch.Tensor) -> bool:
     )
 
 
-def _merge(
-    chunks: Chunks | PartChunks,
-    scratch: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    block: torch.Tensor,
-    tensors: int,
-    wanted: dict[str, bool],
-) -> None:
-    merge_chunks: Any = triton_merge.merge_chunks
-    merge_chunks[(len(chunks.merges),)](
-        chunks.first_of, chunks.merges, *scratch, block, tensors, chunks.number,
-        COLUMNS=MERGED_COLUMNS, HEIGHT=4, TALL_COLUMNS=TALL_MERGED_COLUMNS, TALL_HEIGHT=128, **wanted,
-        num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
-
-
-def _scratch(
-    chunks: Chunks | PartChunks, wanted: dict[str, bool], device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _scratch(chunks: Chunks | PartChunks, chosen: dict[str, bool], device: torch.device) -> Scratch:
     """For the moments, exponents and sketches of every chunk."""
     widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
     kinds = (torch.float64, torch.int32, torch.float64)
     moments, exponents, sketches = (
         torch.empty(chunks.number * width if asked else 0, dtype=kind, device=device)
-        for width, kind, asked in zip(widths, kinds, wanted.values())
+        for width, kind, asked in zip(widths, kinds, chosen.values())
     )
     return moments, exponents, sketches
