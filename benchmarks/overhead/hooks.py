@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import ROOT
+from benchmarks import ROOT, SOURCE
 
 EVERY = 4
 WARM_UP, STEPS, COUNTED = 80, 240, 16
@@ -53,7 +53,7 @@ def _process(tree: Path, arguments: argparse.Namespace) -> dict[str, Figures]:
     """This very file, with the library of that checkout."""
     code = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     command = [sys.executable, "-c", code, __file__, "--here", "--tensors", arguments.tensors]
-    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{ROOT}", "UNDERTOW_QUIET": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{SOURCE}:{ROOT}", "UNDERTOW_QUIET": "1"}
     said = subprocess.run(
         [*command, "--device", arguments.device], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True
     )

@@ -1,12 +1,12 @@
-"""Tensors that the Triton kernel is given one by one, and lists that it knows: the same bits as when they are measured at once."""
+"""Tensors given one by one to the Triton kernel, and lists that it knows: the same bits as when measured at once."""
 
 import weakref
 
 import numpy as np
 import pytest
 import torch
-
 from tests.battery.conftest import INTERPRETED, TRITON
+
 from undertow.measure.kernels.interface import Want
 
 pytestmark = pytest.mark.skipif(not TRITON, reason="needs a GPU, or Triton's interpreter")
@@ -46,7 +46,8 @@ def test_outputs_one_by_one_triton(triton_kernel, times) -> None:
             alone = triton_kernel.measure([tensor], Want.MOMENTS)
             one = one.to_host()
             assert one.moments.tobytes() == alone.moments.tobytes(), tensor.shape
-            assert one.exponents is None and one.sketches is None
+            assert one.exponents is None
+            assert one.sketches is None
 
 
 def test_more_outputs_than_a_page_holds_triton(triton_kernel, monkeypatch) -> None:
@@ -82,11 +83,14 @@ def test_a_list_that_is_read_again_triton(triton_kernel) -> None:
         mine, mark = found[0].to_host(), found[1]
         for name in ("moments", "exponents", "sketches"):
             np.testing.assert_array_equal(getattr(mine, name), getattr(same, name))
-    assert known.is_unchanged(mark) and known.any_nonfinite() is None
+    assert known.is_unchanged(mark)
+    assert known.any_nonfinite() is None
     parameters[1].grad.mul_(2.0)
     assert not known.is_unchanged(mark)
     parameters[1].grad = torch.zeros(5000, device=DEVICE)  # elsewhere
     again = known.read(int(Want.MOMENTS)).to_host()
     assert again.moments[1, 5] == again.moments[1, 6] == 0.0
     parameters[2].grad = None
-    assert known.read() is None and known.mark() is None and not known.is_unchanged(mark)
+    assert known.read() is None
+    assert known.mark() is None
+    assert not known.is_unchanged(mark)
