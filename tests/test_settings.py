@@ -49,6 +49,7 @@ def test_argument_beats_variable_beats_file(clean: Path, monkeypatch: pytest.Mon
         ("UNDERTOW_DISABLED", "", "disabled", False),
         ("UNDERTOW_QUIET", "off", "quiet", False),
         ("UNDERTOW_DISK_BUDGET", "500MB", "disk_budget", 500_000_000),
+        ("UNDERTOW_BUDGET_FLOOR", "0.0002", "budget_floor", 0.0002),
         ("UNDERTOW_ACTIVATIONS", "false", "activations", False),
         ("UNDERTOW_ACTIVATIONS", "10", "activations", 10),
         ("UNDERTOW_EVERY", "auto", "every", "auto"),
@@ -65,6 +66,7 @@ def test_variables(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, na
     [
         ("every", -3), ("every", 0), ("every", 1.5), ("every", "often"), ("every", True),
         ("budget", 0), ("budget", 1.01), ("budget", "x"), ("budget", float("nan")),
+        ("budget_floor", -0.1), ("budget_floor", 2), ("budget_floor", "x"), ("budget_floor", True),
         ("on_critical", "explode"), ("activations", -1), ("activations", "sometimes"),
         ("include", 7), ("exclude", [1]), ("include", ""), ("quiet", "perhaps"),
         ("disk_budget", "2 apples"), ("disk_budget", 10), ("name", "a\nb"), ("run_dir", 3),

@@ -30,6 +30,7 @@ class Settings:
     name: str | None = None
     every: int | str = "auto"  # "auto", or a number of steps
     budget: float = 0.01  # share of the step time that measuring may cost
+    budget_floor: float = 0.001  # seconds that it may cost in any case, however short a step is
     include: tuple[str, ...] | None = None  # globs over layer paths
     exclude: tuple[str, ...] | None = None
     activations: bool | int | str = "auto"  # "auto", yes, no, or every so many steps
@@ -156,6 +157,17 @@ def _budget(value: Any, refuse: Refusal) -> float:
     return number
 
 
+def _budget_floor(value: Any, refuse: Refusal) -> float:
+    legal = "seconds of a step, from 0 to 1, such as 0.0002 for a fifth of a millisecond"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise refuse(legal) from None
+    if isinstance(value, bool) or not 0 <= number <= 1:
+        raise refuse(legal)
+    return number
+
+
 def _globs(value: Any, refuse: Refusal) -> tuple[str, ...]:
     legal = 'one glob over layer paths or several, such as "blocks.*.attn.*" or ["head.*", "*.bias"]'
     if isinstance(value, str):
@@ -262,6 +274,7 @@ _CHECKS: dict[str, Callable[[Any, Refusal], Any]] = {
     "name": _text,
     "every": _every,
     "budget": _budget,
+    "budget_floor": _budget_floor,
     "include": _globs,
     "exclude": _globs,
     "activations": _activations,

@@ -88,6 +88,16 @@ def test_keeps_the_budget(step_seconds, scale):
     assert all(result[kind] > 0 for kind in costs)
 
 
+@pytest.mark.parametrize("floor", [2e-4, 5e-4, 1e-2])
+def test_keeps_to_the_floor_that_was_asked_for(floor):
+    costs = {"gradient": 8e-4, "weight": 6e-4, "activation": 3e-3}
+    result = simulate(Governor(None, floor=floor), 2e-3, costs, 4000)
+    assert result["added"] <= 1.1 * floor
+    assert result["gradient"] >= 3900 / 25  # what must hold exactly is still looked at
+    if floor == 1e-2:
+        assert result["gradient"] == result["activation"] == 3900
+
+
 def test_measures_every_step_where_that_is_free():
     result = simulate(Governor(every=None), 1e-3, {"gradient": 1e-4, "weight": 1e-4, "activation": 1e-4}, 500)
     assert (result["gradient"], result["weight"], result["activation"]) == (400, 400, 400)

@@ -31,6 +31,7 @@ EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
 @click.option("--name", help="A label for the run.")
 @click.option("--every", metavar="N|auto", help="Measure every N steps; auto stays within the budget.")
 @click.option("--budget", metavar="SHARE", help="Share of the step time that measuring may cost. Default: 0.01.")
+@click.option("--budget-floor", metavar="SECONDS", help="What measuring may cost in any case. Default: 0.001.")
 @click.option("--include", metavar="GLOB", multiple=True, help="Watch only layers that match.")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="Do not watch layers that match.")
 @click.option(

@@ -1,6 +1,6 @@
 """The governor: how often each kind of measurement is taken, so that the whole stays within its budget.
 
-The budget is the larger of a share of the step time and one millisecond. Costs are measured on this very run,
+The budget is the larger of a share of the step time and a floor. Costs are measured on this very run,
 on the training thread and in the background thread (whose Python competes with the training for one lock).
 """
 
@@ -45,10 +45,10 @@ class CostModel:
         self.of_any = self._seconds - self.of_measured * self._share
 
 
-FREE_SECONDS = 1e-3  # a step may always cost this much more
+FREE_SECONDS = 1e-3  # a step may always cost this much more, unless the user says otherwise
 # Aim below the budget: costs vary from step to step, and no clock shows what watching does to caches and to the
 # interpreter's lock.
-_UNSEEN = 0.35e-3  # seconds
+_UNSEEN = 0.35  # of the floor
 _SAFETY = 0.9
 _MEMORY = 9  # recent costs that count
 # Each kind is measured as often as a verdict needs (see `schema.coverage`), for at most so much of the budget; modules
@@ -90,6 +90,7 @@ class Governor:
     every: int | None  # None: governed; a number is kept as given
     budget: float = 0.01
     activations: int | bool | None = None  # None: governed; False: never; True or a number: as given
+    floor: float = FREE_SECONDS  # seconds
     step_seconds: float = 0.0  # of the training itself, without Undertow
     _costs: dict[str, deque[float]] = field(default_factory=dict[str, deque[float]])
     _step_times: deque[float] = field(default_factory=lambda: deque[float](maxlen=_MEMORY))
@@ -155,7 +156,7 @@ class Governor:
     @property
     def allowed(self) -> float:
         """Seconds a step may cost on average."""
-        return max(self.budget * self.step_seconds, FREE_SECONDS)
+        return max(self.budget * self.step_seconds, self.floor)
 
     def spent(self, seconds: dict[str, float], step_seconds: float, first: bool, steps: int = 1) -> None:
         """Account for one step, or several alike: what each kind of measurement cost, and how long it took in all."""
@@ -200,10 +201,10 @@ class Governor:
         return (known[len(known) // 4] if known else 0.0) + behind
 
     def _set_intervals(self) -> None:
-        allowed = min(_SAFETY * self.allowed, self.allowed - _UNSEEN) - self._cost("always")
+        allowed = min(_SAFETY * self.allowed, self.allowed - _UNSEEN * self.floor) - self._cost("always")
         if self._steps >= _SIGNALS_FROM:
             allowed -= min(self._signals, _SIGNALS * self.allowed)
-        allowed = max(allowed, 0.1 * FREE_SECONDS)
+        allowed = max(allowed, 0.1 * self.floor)
         if sum(self._cost(kind) for kind in _SHARES) <= allowed:
             self._intervals = dict.fromkeys(_SHARES, 1)
             return

@@ -100,7 +100,7 @@ def wanted_pace(settings: Settings) -> tuple[Any, ...]:
     """What the user has said about how often to measure, as a governor takes it."""
     every = None if settings.every == "auto" else int(settings.every)
     activations = None if settings.activations == "auto" else settings.activations
-    return every, settings.budget, activations
+    return every, settings.budget, activations, settings.budget_floor
 
 
 def within(seconds: float, work: Callable[[], None]) -> bool:

@@ -213,6 +213,7 @@ static PyMethodDef methods[] = {
     {"packed_directions", python_packed_directions, METH_VARARGS, "Fill the products of sketches that follow each other."},
     {"single", (PyCFunction)(void (*)(void))python_single, METH_FASTCALL, "The value of a tensor of one float32."},
     {"sample", (PyCFunction)(void (*)(void))python_sample, METH_FASTCALL, "Evenly spaced elements of a float32 tensor."},
+    {"moments", (PyCFunction)(void (*)(void))python_moments, METH_FASTCALL, "The moments of one tensor where it lies."},
     {"which_have_gradient", python_have_gradient, METH_O, "Of weak references to tensors, a byte each."},
     {"which_are_trainable", python_are_trainable, METH_O, "Of weak references to tensors, a byte each."},
     {"instances", python_instances, METH_O, "All objects of a class that the collector knows."},

@@ -238,6 +238,41 @@ static PyObject *plain_any_nonfinite(PyObject *object, PyObject *nothing) {
     return PyBool_FromLong(bad);
 }
 
+/* (tensor, its dtype, torch.strided, format, threads) → the moments of a tensor that comes alone, as a bytearray; None
+ * when it is not plain. */
+static PyObject *python_moments(PyObject *module, PyObject *const *arguments, Py_ssize_t given) {
+    (void)module;
+    if (given != 5) return PyErr_Format(PyExc_TypeError, "moments: five arguments");
+    PyObject *tensor = arguments[0];
+    const int format = (int)PyLong_AsLong(arguments[3]), threads = (int)PyLong_AsLong(arguments[4]);
+    if (PyErr_Occurred()) return NULL;
+    if (format < FLOAT32 || format > FLOAT64) return PyErr_Format(PyExc_ValueError, "moments: no such format");
+    const int64_t count = (int64_t)number_of(PyObject_CallMethodObjArgs(tensor, names.numel, NULL));
+    uint64_t address = 0, version;
+    if (PyErr_Occurred() || says_yes(tensor, names.is_neg) ||
+        !describe(tensor, arguments[1], arguments[2], -1, count, format, &address, &version)) {
+        PyErr_Clear();
+        return Py_NewRef(Py_None);
+    }
+    PyObject *answer = PyByteArray_FromStringAndSize(NULL, MOMENTS * sizeof(double));
+    if (!answer) return NULL;
+    const int64_t offsets[2] = {0, 0};
+    const uint8_t formats[1] = {(uint8_t)format};
+    double *moments = (double *)PyByteArray_AsString(answer);
+    const struct request request = {1, &address, &count, formats, WANT_MOMENTS, threads, moments, NULL, NULL, offsets};
+    int done;
+    if (count < WORTH_THE_LOCK) {
+        done = measure_all(&request);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        done = measure_all(&request);
+        Py_END_ALLOW_THREADS
+    }
+    if (done) return answer;
+    Py_DECREF(answer);
+    return PyErr_NoMemory();
+}
+
 static PyMethodDef plain_methods[] = {
     {"any_nonfinite", plain_any_nonfinite, METH_NOARGS, "Whether any element is NaN or infinite; None as below."},
     {"mark", plain_mark, METH_NOARGS, "What identifies the tensors and their content; None when they are not plain."},

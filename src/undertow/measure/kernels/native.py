@@ -1,6 +1,7 @@
 """The C kernel: all tensors in one call, one read of memory, without the interpreter lock."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 from weakref import ref
@@ -20,6 +21,7 @@ if not hasattr(_native, "ReferredTensors"):
     raise ImportError("the C kernel was built from older sources")
 
 ReferredTensors: Any = _native.ReferredTensors
+_moments: Any = getattr(_native, "moments", None)
 FINDS_ON_DEVICES: bool = hasattr(_native, "ON_DEVICES")
 
 _NOTHING = np.zeros(0)
@@ -64,6 +66,10 @@ class NativeKernel:
 
     def measure(self, tensors: Sequence[torch.Tensor], want: Want = Want.ALL, threads: int | None = None) -> Partials:
         """`threads` is an upper limit, torch's own by default; small work stays on the calling thread."""
+        if want == Want.MOMENTS and len(tensors) == 1:
+            alone = _moments_alone(tensors[0], threads)
+            if alone is not None:
+                return alone
         if not _readable(tensors):
             if any(map(is_sparse, tensors)):
                 return measure_mixed(lambda some, wanted: self.measure(some, wanted, threads), tensors, want)
@@ -113,6 +119,26 @@ class NativeKernel:
     ) -> PlainTensors | None:
         """For lists that are read at every step; None when the kernel cannot read these where they lie."""
         return PlainTensors(tensors, of, of_gradients) if _readable(tensors) else None
+
+
+def _moments_alone(tensor: torch.Tensor, threads: int | None) -> Partials | None:
+    """As of a list, in a fifth of the time: modules put out one tensor each."""
+    dtype, count = tensor.dtype, tensor.numel()
+    if _moments is None or dtype not in FORMATS:
+        return None
+    if count < _WORTH_THREADS:
+        threads = 1
+    elif threads is None:
+        threads = torch.get_num_threads()
+    found = _moments(tensor, dtype, torch.strided, FORMATS[dtype], threads)
+    return None if found is None else Partials(np.frombuffer(found).reshape(1, -1), None, None, _offsets_alone(count))
+
+
+@lru_cache(maxsize=256)
+def _offsets_alone(count: int) -> NDArray[np.int64]:
+    offsets = offsets_of(np.array([count], np.int64))
+    offsets.flags.writeable = False
+    return offsets
 
 
 def _readable(tensors: Sequence[torch.Tensor]) -> bool:

@@ -96,10 +96,10 @@ def sample_spread(values: torch.Tensor) -> float | None:
     """The share of the variance that lies between samples (the first dimension), from the leading ones."""
     if values.dim() < 2 or values.shape[0] < 2 or values.device.type != "cpu":
         return None
-    some = values[:_SPREAD_SAMPLES].flatten(1)
-    if some.numel() > _SPREAD_ELEMENTS:
-        some = some[:, :: -(-some.numel() // _SPREAD_ELEMENTS)]
-    array: NDArray[np.float32] = array_of(some.float())
+    array: NDArray[np.float32] = array_of(values[:_SPREAD_SAMPLES].float())
+    array = array.reshape(len(array), -1)
+    if array.size > _SPREAD_ELEMENTS:
+        array = array[:, :: -(-array.size // _SPREAD_ELEMENTS)]
     with np.errstate(all="ignore"):
         typical = np.add.reduce(array, axis=0) / len(array)  # the output of no sample in particular
         between = _squares((array - typical).ravel()) / array.size
