@@ -1,11 +1,12 @@
 """What watching adds to small and large steps on a GPU, and how often it looks: one process per checkout.
 
-`python -m benchmarks.gpu.regimes [--only gpt,resnet,gpt2,compiled,graphs] [--beside FOLDER] [--seconds 6]`
+`python -m benchmarks.gpu.regimes [--only gpt,resnet,gpt2,compiled,graphs] [--beside FOLDER] [--seconds 6]
+[--ways default,low,every]`
 
 One watched training is let go and taken up again (as in `benchmarks.overhead.fine`), so that stretches of steps with
 and without taps lie side by side. Clipping is on, activations are sampled. For the default it is also said how often
 each module was sampled in the first steps, and how many calls of a step make the host wait for the device, by torch's
-own debug mode. `every`: every step is measured, with all activations.
+own debug mode. `low`: with a floor of 0.3 ms. `every`: every step is measured, with all activations.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from torch.nn import functional
 from benchmarks import ROOT, SOURCE
 from benchmarks.overhead.models import Block, LanguageModel
 
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {}, "low": {"budget_floor": 0.0003}, "every": {"every": 1, "activations": 1},
+}  # fmt: skip
 COVERED = 500  # steps
 STRETCH = 40
 
@@ -127,11 +131,12 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(REGIMES))
     parser.add_argument("--beside", type=Path, help="another checkout, to compare with")
     parser.add_argument("--seconds", type=float, default=6.0, help="of timed steps, for each way of watching")
+    parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.here:
         for name in arguments.only.split(","):
-            print(json.dumps(_measure(REGIMES[name](), arguments.seconds)), flush=True)
+            print(json.dumps(_measure(REGIMES[name](), arguments.seconds, arguments.ways.split(","))), flush=True)
             gc.collect()
             torch.cuda.empty_cache()
         return 0
@@ -139,7 +144,7 @@ def main() -> int:
     for tree in [ROOT] + [arguments.beside.resolve()] * (arguments.beside is not None):
         print(f"\n{'this checkout' if tree == ROOT else 'the other one'}", flush=True)
         code = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-        command = [sys.executable, "-c", code, __file__, "--here", "--only", arguments.only]
+        command = [sys.executable, "-c", code, __file__, "--here", "--only", arguments.only, "--ways", arguments.ways]
         environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{SOURCE}:{ROOT}", "UNDERTOW_QUIET": "1"}
         with subprocess.Popen(
             [*command, "--seconds", str(arguments.seconds)], cwd=ROOT, env=environment, stdout=subprocess.PIPE
@@ -151,17 +156,17 @@ def main() -> int:
 
 def _print(found: dict[str, Any]) -> None:
     print(f"{found['name']}: plain step {found['plain']:.2f} ms, {found['waits']} synchronising calls")
-    for way in ("default", "every"):
+    for way in [way for way in WAYS if way in found]:
         one = found[way]
         print(
             f"  {way:8} adds {one['added']:6.3f} ms, {one['added'] / found['plain']:+7.2%}; {one['waits']} waiting "
             f"calls; believed {one['believed']:.3f} ms; gradients every {one['gradients']}, a round of modules takes "
             f"{one['round']:.2f} ms"
         )
-    print(f"  in the first {found['steps']} steps: {found['coverage']}", flush=True)
+        print(f"           at first: {one['coverage']}", flush=True)
 
 
-def _measure(regime: Regime, seconds: float) -> dict[str, Any]:
+def _measure(regime: Regime, seconds: float, ways: list[str]) -> dict[str, Any]:
     import undertow
     from undertow.probe import taps
 
@@ -172,7 +177,12 @@ def _measure(regime: Regime, seconds: float) -> dict[str, Any]:
     found["waits"] = _waits(steps)
     plain: list[float] = []
 
-    def stretch(recorder: Any, watch: Any, watched: bool) -> float:
+    def let_go(recorder: Any) -> None:
+        taps.remove(recorder)
+        recorder._forward.stop()  # modules would be looked at in the next step, which is a plain one
+        recorder._forward.take()
+
+    def stretch(recorder: Any, watched: bool) -> float:
         if watched:
             taps.add(recorder)
             steps()
@@ -182,34 +192,33 @@ def _measure(regime: Regime, seconds: float) -> dict[str, Any]:
             steps()
         torch.cuda.synchronize()
         spent = (time.perf_counter() - began) / STRETCH
-        while watched and recorder._forward.running:
-            steps()
-        taps.remove(recorder)
+        let_go(recorder)
         return 1e3 * spent
 
-    for way, settings in (("default", {}), ("every", {"every": 1, "activations": 1})):
+    for way in ways:
         with tempfile.TemporaryDirectory(prefix="regimes-") as folder:
-            watch = undertow.watch(regime.model, regime.optimizer, run_dir=f"{folder}/run", quiet=True, **settings)
+            watch = undertow.watch(regime.model, regime.optimizer, run_dir=f"{folder}/run", quiet=True, **WAYS[way])
             recorder, governor = watch._recorder, watch._run.governor
-            for _ in range(regime.covered if way == "default" else 60):
+            for _ in range(60 if way == "every" else regime.covered):
                 steps()
             waits = _waits(steps)
-            if way == "default":
-                watch._mailbox.flush(60)
-                found["coverage"] = _coverage(watch)
-            taps.remove(recorder)
-            plain.append(stretch(recorder, watch, False))
+            watch._mailbox.flush(60)
+            coverage = _coverage(watch)
+            let_go(recorder)
+            plain.append(stretch(recorder, False))
             added: list[float] = []
             began = time.perf_counter()
             while time.perf_counter() - began < seconds:
-                own = stretch(recorder, watch, True)
-                plain.append(stretch(recorder, watch, False))
+                own = stretch(recorder, True)
+                plain.append(stretch(recorder, False))
                 added.append(own - (plain[-2] + plain[-1]) / 2)
             found[way] = {
-                "added": median(added), "waits": waits, "believed": 1e3 * (governor.seconds_per_step or 0),
+                "coverage": coverage, "added": median(added), "waits": waits,
+                "believed": 1e3 * (governor.seconds_per_step or 0),
                 "gradients": governor._intervals["gradient"], "round": 1e3 * governor.round_seconds,
             }  # fmt: skip
             watch.close()
+            print(f"  {regime.name}, {way}: {found[way]}", file=sys.stderr, flush=True)
     return {**found, "plain": median(plain)}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -183,3 +184,11 @@ def _shift_exponents(exponents: NDArray[np.int64], shifts: NDArray[np.int64]) ->
             moved[rows, 1 + shift : LAST_FINITE_EXPONENT + 1] = normal[:, : LAST_FINITE_EXPONENT - shift]
             moved[rows, LAST_FINITE_EXPONENT] += normal[:, LAST_FINITE_EXPONENT - shift :].sum(axis=1)
     return moved
+
+
+@lru_cache(maxsize=256)
+def offsets_alone(count: int) -> NDArray[np.int64]:
+    """Of a single tensor; not to be written to."""
+    offsets = offsets_of(np.array([count], np.int64))
+    offsets.flags.writeable = False
+    return offsets

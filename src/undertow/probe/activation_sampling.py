@@ -60,7 +60,7 @@ class ActivationSampling:
             return None
         of_graph, known = spent.pop("activation", 0.0), self._subjects.layers.module_layer
         sampled = SampledModules({}, None if sample is None else sample.share)
-        forward.send()
+        sending = forward.send()
         if forward.readings and self._state.plan.activation:
             sampled.readings = self._signals.module_readings()
             self._signals.collector.note_data(forward.data, forward.data_address)
@@ -70,9 +70,9 @@ class ActivationSampling:
         if sample is not None:
             spent["rotation"] = self._rotation.note(forward.readings, of_graph)
         else:
-            spent["activation"] = of_graph + forward.seconds
+            spent["activation"] = of_graph + forward.seconds + sending
             of_graph = of_graph if self._signals.reads_graph else 0.0
-            self._rotation.learn(forward.readings, known, map(id, forward.roots_called), of_graph)
+            self._rotation.learn(forward.readings, known, map(id, forward.roots_called), of_graph, sending)
         self._governor.round_seconds = self._rotation.seconds
         forward.take()
         return sampled

@@ -5,7 +5,7 @@ GPU then runs dry. So a frame carries the moment at which it was complete; the b
 and copies on a stream of its own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -13,18 +13,37 @@ import torch
 Events = tuple[torch.cuda.Event, ...]
 
 _streams: dict[torch.device, torch.cuda.Stream] = {}
+_current_device: Callable[[], int] = torch.cuda.current_device
+_known: tuple[tuple[int, int], torch.cuda.Stream] | None = None  # device, the driver's stream, and torch's
 
 
 def record_events(devices: Iterable[torch.device]) -> Events:
     """What to wait for before reading what has been queued so far; nothing inside a graph being captured."""
     found: list[torch.cuda.Event] = []
     for device in devices:
-        with torch.cuda.device(device):
-            if not torch.cuda.is_current_stream_capturing():
-                event = torch.cuda.Event(blocking=True)
-                event.record()
-                found.append(event)
+        if device.index == _current_device():
+            _record(found)
+        else:
+            with torch.cuda.device(device):
+                _record(found)
     return tuple(found)
+
+
+def _record(found: list[torch.cuda.Event]) -> None:
+    if not torch.cuda.is_current_stream_capturing():
+        event = torch.cuda.Event(blocking=True)
+        event.record(_current_stream())
+        found.append(event)
+
+
+def _current_stream() -> torch.cuda.Stream:
+    """Of the current device. To make the object takes longer than everything else here, and it mostly is the same."""
+    global _known
+    index = _current_device()
+    key = index, torch._C._cuda_getCurrentRawStream(index)
+    if _known is None or _known[0] != key:
+        _known = key, torch.cuda.current_stream()
+    return _known[1]
 
 
 @contextmanager

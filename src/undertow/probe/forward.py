@@ -183,14 +183,18 @@ class ForwardTap:
             self._collecting = None
         return readings
 
-    def send(self) -> None:
-        """Before readings are handed on: what was measured on a device is on its way from now on."""
-        if self._collecting is not None:
-            self._collecting.send_outputs()
+    def send(self) -> float:
+        """Before readings are handed on: what was measured on a device is on its way from now on. Returns the seconds
+        that this takes."""
+        if self._collecting is None:
+            return 0.0
+        began = time.thread_time()
+        self._collecting.send_outputs()
+        return time.thread_time() - began
 
     def _measure(self, kernel: Any, tensor: torch.Tensor) -> Any:
         """The moments of one tensor; on a device they stay there until the background thread fetches them."""
-        if tensor.device.type == "cpu":
+        if tensor.is_cpu:
             return kernel.measure([tensor], Want.MOMENTS)
         if hasattr(kernel, "measure_output"):
             self._collecting = kernel
@@ -289,10 +293,12 @@ class ForwardTap:
         tensor = _first_tensor(output)
         if tensor is None or not tensor.numel() or reading.calls > MAX_CALLS:
             return
-        if tensor.grad_fn is not None and reading.position is None:
-            reading.position = tensor.grad_fn._sequence_nr()
-        if tensor.grad_fn is not None and entered is not None and len(reading.spans) < MAX_SPANS:
-            reading.spans.append((entered, _next_operation()))
+        made_by = tensor.grad_fn
+        if made_by is not None:
+            if reading.position is None:
+                reading.position = made_by._sequence_nr()
+            if entered is not None and len(reading.spans) < MAX_SPANS:
+                reading.spans.append((entered, _next_operation()))
         if not reading.is_measured:
             return
         shared = self._measured.get(id(tensor))
@@ -308,13 +314,13 @@ class ForwardTap:
         values = _leading(tensor.detach())
         partials = self._measure(kernel, values)
         reading.outputs.append(partials)
-        if tensor.device.type == "cpu" and values.dim() >= 2:
+        if tensor.is_cpu and values.dim() >= 2:
             units = _units(type(module), values, kernel, partials)
             if units is not None:
                 reading.active_units.append(units)
-        spread = sample_spread(values)
-        if spread is not None:
-            reading.spreads.append(spread)
+            spread = sample_spread(values)
+            if spread is not None:
+                reading.spreads.append(spread)
         bounds = _BOUNDED.get(type(module))
         if bounds is not None:
             low, high = bounds
@@ -373,7 +379,7 @@ def _first_tensor(output: Any) -> torch.Tensor | None:
         found = next((item for item in output.values() if isinstance(item, torch.Tensor)), None)
     else:
         found = output if isinstance(output, torch.Tensor) else None
-    if found is None or not found.is_floating_point() or found.device.type == "meta" or found.layout != torch.strided:
+    if found is None or not found.is_floating_point() or found.is_meta or found.layout is not torch.strided:
         return None
     if type(found) not in (torch.Tensor, nn.Parameter) or is_wrapped(found) or is_freed(found):
         return None

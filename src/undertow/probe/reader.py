@@ -212,10 +212,12 @@ class TensorReader:
 
     def are_zero(self, of: TensorList) -> NDArray[np.bool_] | None:
         """Whether some elements of each are all zero; None where reading them would make the training wait."""
-        native = self._native_mark(of)
+        plain = of.plain if of.asked else self._ask(of)
+        if plain is not None and not plain.has_fingerprints:
+            return None
+        native = None if plain is None else plain.mark()
         if native is not None:
-            fingerprints = np.frombuffer(native, np.float64).reshape(MARKS, -1)[2]
-            return fingerprints == 0.0 if of.plain.has_fingerprints else None
+            return np.frombuffer(native, np.float64).reshape(MARKS, -1)[2] == 0.0
         tensors = of.tensors()
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None

@@ -46,8 +46,10 @@ class Rotation:
         known: Iterable[int],
         roots: Iterable[int],
         graph_seconds: float,
+        once: float = 0.0,
     ) -> None:
-        """After a whole sample. `known`: the watched modules, by id, whether they ran or not."""
+        """After a whole sample. `known`: the watched modules, by id, whether they ran or not. `once`: seconds that any
+        sample takes, of however many."""
         self._all = frozenset(known)
         costs = {unit.modules: unit.seconds for unit in self._units}
         self._units = _units({one: reading for one, reading in readings.items() if one in self._all})
@@ -58,7 +60,7 @@ class Rotation:
             self._units.append(_Unit((), graph_seconds))
         self._idle = set(self._all - readings.keys())
         self._roots = frozenset(roots)
-        self._hooked = _HOOKED * sum(one.calls for one in readings.values())
+        self._hooked = _HOOKED * sum(one.calls for one in readings.values()) + once
         self._waiting, self._taken = deque(self._units), []
         self._saved = 0.0
         self._add_up()

@@ -54,6 +54,7 @@ _MEMORY = 9  # recent costs that count
 # Each kind is measured as often as a verdict needs (see `schema.coverage`), for at most so much of the budget; modules
 # have what the others leave of that. Then of the rest.
 _NEEDED = 0.4  # of the budget there is for that, whatever else it is spent on
+_ROUNDS = 0.5  # of that, for modules every so many steps in a long run, too, where ten times would do
 _CLAIMS = {"gradient": 0.4, "weight": 0.25}
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}
 _SIGNALS = 0.2  # of the budget, at most: they keep to it by themselves (see `signal_collector`), but it is spent, too
@@ -211,7 +212,9 @@ class Governor:
         needed = max(allowed, _NEEDED * self.allowed)
         claims = {kind: min(self._cost(kind) / _EXACT_EVERY, most * needed) for kind, most in _CLAIMS.items()}
         due = max(EVERY, self._steps / OFTEN)
-        claims["activation"] = min(self._cost("activation") / due, needed - sum(claims.values()))
+        round_seconds = self._cost("activation")
+        wanted = min(round_seconds / EVERY, max(round_seconds / due, _ROUNDS * needed))
+        claims["activation"] = min(wanted, needed - sum(claims.values()))
         spare = max(1e-9, allowed - sum(claims.values()))
         interval = {
             kind: min(_MAX_INTERVAL, max(1, math.ceil(self._cost(kind) / (claims[kind] + share * spare))))

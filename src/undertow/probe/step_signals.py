@@ -158,7 +158,7 @@ def loss_of(root: Any, weight: Any) -> Number | None:
     """The value being differentiated: a scalar, or the weighted sum a backward pass was started with."""
     if not isinstance(root, torch.Tensor) or root.device.type == "meta":
         return None
-    if is_spread(root):  # asking the wrapper could call for the other ranks
+    if type(root) is not torch.Tensor and is_spread(root):  # asking the wrapper could call for the other ranks
         root = whole_here(root)
         weight = whole_here(weight) if is_spread(weight) else weight
         if root is None:

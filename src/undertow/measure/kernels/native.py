@@ -1,7 +1,6 @@
 """The C kernel: all tensors in one call, one read of memory, without the interpreter lock."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 from weakref import ref
@@ -15,7 +14,7 @@ from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, addresses_of, plain
 from undertow.measure.packed import Packed
-from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
+from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_alone, offsets_of
 
 if not hasattr(_native, "ReferredTensors"):
     raise ImportError("the C kernel was built from older sources")
@@ -131,14 +130,7 @@ def _moments_alone(tensor: torch.Tensor, threads: int | None) -> Partials | None
     elif threads is None:
         threads = torch.get_num_threads()
     found = _moments(tensor, dtype, torch.strided, FORMATS[dtype], threads)
-    return None if found is None else Partials(np.frombuffer(found).reshape(1, -1), None, None, _offsets_alone(count))
-
-
-@lru_cache(maxsize=256)
-def _offsets_alone(count: int) -> NDArray[np.int64]:
-    offsets = offsets_of(np.array([count], np.int64))
-    offsets.flags.writeable = False
-    return offsets
+    return None if found is None else Partials(np.frombuffer(found).reshape(1, -1), None, None, offsets_alone(count))
 
 
 def _readable(tensors: Sequence[torch.Tensor]) -> bool:

@@ -45,6 +45,9 @@ def is_freed(tensor: torch.Tensor) -> bool:
         return is_freed(tensor._indices()) or is_freed(tensor._values())
     if tensor.layout is not torch.strided or not tensor.numel():
         return False
+    if tensor.is_contiguous():
+        last = tensor.storage_offset() + tensor.numel() - 1
+        return tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size()
     last = tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
     return tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size()
 

@@ -63,7 +63,7 @@ class TritonKernel:
         self._addresses = AddressTables()
         self._copying: dict[torch.device, torch.cuda.Stream] = {}
         self._programs: dict[tuple[torch.dtype | None, Want, bool], Program] = {}
-        self._outputs: dict[torch.device, OutputTable] = {}
+        self._outputs: dict[int, OutputTable] = {}  # by the number of the device
         self._portable = TorchKernel()
         self.broken = False
         self._parts_broken = False  # of no consequence to the rest
@@ -100,14 +100,15 @@ class TritonKernel:
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             return self._arriving(self._launch(addresses, chunks, counts, want, device))
 
-    @torch.no_grad()
     def measure_output(self, tensor: torch.Tensor) -> OutputMoments | ArrivingPartials | DevicePartials:
-        """The moments of a tensor that comes alone, but not the only one of its step: `send_outputs` ends that."""
+        """The moments of a tensor without history that comes alone, but not the only one of its step: `send_outputs`
+        ends that."""
         if not self.broken and _readable(tensor):
             try:
-                table = self._outputs.get(tensor.device)
+                index = tensor.get_device()
+                table = self._outputs.get(index)
                 if table is None:
-                    table = self._outputs[tensor.device] = OutputTable(tensor.device)
+                    table = self._outputs[index] = OutputTable(tensor.device)
                 found = table.add(tensor)
                 if found is not None:
                     return found
@@ -309,7 +310,7 @@ def _readable(tensor: torch.Tensor) -> bool:
         tensor.dtype in FORMATS
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
-        and tensor.device.type != "meta"
+        and not tensor.is_meta
         and not tensor.is_neg()
     )
 

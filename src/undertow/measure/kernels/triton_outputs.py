@@ -12,7 +12,6 @@ The chunks and the sums are those that `triton_fast.measure_chunks` would take o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from undertow.measure.kernels.triton_fast import measure_chunk
 from undertow.measure.kernels.triton_formats import MERGE_CONSTANTS, NOT_COUNTING, READING, wanted
 from undertow.measure.kernels.triton_launch import Program
 from undertow.measure.kernels.triton_merge import merge_chunks
-from undertow.measure.partials import SKETCH_BUCKETS, Moment, Partials, offsets_of
+from undertow.measure.partials import SKETCH_BUCKETS, Moment, Partials, offsets_alone
 
 _MOST_CHUNKS, _MOST_OUTPUTS = 4096, 512  # of a page
 _MOST_LENGTHS = 1024
@@ -66,6 +65,7 @@ class Page:
         """Waits for the device, asleep."""
         if self.arrived is not None:
             self.arrived.synchronize()
+            self.arrived = None
         return self.host[row : row + 1].copy()
 
 
@@ -82,7 +82,7 @@ class OutputMoments:
     def to_host(self) -> Partials:
         moments = self.page.moments(self.row)
         moments[:, Moment.COUNT] = self.count
-        return Partials(moments, None, None, offsets_of(np.array([self.count])))
+        return Partials(moments, None, None, offsets_alone(self.count))
 
 
 class OutputTable:
@@ -110,15 +110,14 @@ class OutputTable:
 
     def add(self, tensor: torch.Tensor) -> OutputMoments | None:
         """Of a tensor that programs can read where it lies; None when it cannot be one of this page's."""
-        device, count = self._device, tensor.numel()
+        device, page, count = self._device, self._page, tensor.numel()
         stream = _stream(device.index) if self._is_cuda else 0
-        if self._page is not None and self._page.stream != stream:
+        if page is not None and page.stream != stream:
             return None
         if count >= _LONGEST or not count or (self._is_cuda and _is_not_here(device.index)):
             return None
         length = self._lengths.get(count) or self._length(count)
         chunks = -(-count // length)
-        page = self._page
         if page is not None and (page.rows == _MOST_OUTPUTS or page.chunks + chunks > _MOST_CHUNKS):
             self.send()
             page = None
@@ -142,15 +141,24 @@ class OutputTable:
             self._merge_rows(page.rows)
             page.host = self._block[: page.rows * _COLUMNS].numpy().reshape(-1, _COLUMNS).copy()
             return
-        with torch.cuda.device(self._device), torch.cuda.stream(_stream_of(page.stream, self._device)):
-            if torch.cuda.is_current_stream_capturing():
-                return
-            self._merge_rows(page.rows)
-            copy = torch.empty(page.rows * _COLUMNS, dtype=torch.float64, pin_memory=True)
-            copy.copy_(self._block[: page.rows * _COLUMNS], non_blocking=True)
-            page.arrived = torch.cuda.Event(blocking=True)
-            page.arrived.record()
-            page.host = copy.numpy().reshape(-1, _COLUMNS)
+        index = self._device.index
+        if torch._C._cuda_getDevice() == index and _stream(index) == page.stream:
+            self._send_rows(page)
+        else:
+            stream = torch.cuda.ExternalStream(page.stream, self._device)
+            with torch.cuda.device(self._device), torch.cuda.stream(stream):
+                self._send_rows(page)
+
+    def _send_rows(self, page: Page) -> None:
+        """On the training's stream, where the next page comes after: there is little to copy."""
+        if torch.cuda.is_current_stream_capturing():
+            return
+        self._merge_rows(page.rows)
+        copy = torch.empty(page.rows * _COLUMNS, dtype=torch.float64, pin_memory=True)
+        copy.copy_(self._block[: page.rows * _COLUMNS], non_blocking=True)
+        page.arrived = torch.cuda.Event(blocking=True)
+        page.arrived.record()
+        page.host = copy.numpy().reshape(-1, _COLUMNS)
 
     def drop(self) -> None:
         """Nobody wants what has been added."""
@@ -173,12 +181,7 @@ def _stream(device: int) -> int:
     return torch._C._cuda_getCurrentRawStream(device)
 
 
-def _stream_of(number: int, device: torch.device) -> Any:
-    current = torch.cuda.current_stream(device)
-    return current if current.cuda_stream == number else torch.cuda.ExternalStream(number, device)
-
-
 def _is_not_here(device: int) -> bool:
     """Programs are launched on the current device; what a graph that is being captured holds is not known before it is
     replayed."""
-    return torch._C._cuda_getDevice() != device or torch.cuda.is_current_stream_capturing()
+    return torch._C._cuda_getDevice() != device or torch._C._cuda_isCurrentStreamCapturing()
