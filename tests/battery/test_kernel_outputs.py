@@ -24,30 +24,28 @@ def triton_kernel():
 
 def _tensors() -> list[torch.Tensor]:
     torch.manual_seed(0)
-    wild = torch.randn(3000)
-    wild[[0, 17, 2999]] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    wild = torch.randn(1500)
+    wild[[0, 17, 1499]] = torch.tensor([torch.nan, torch.inf, -torch.inf])
     return [
         one.to(DEVICE)
         for one in (
-            torch.randn(40, 1000), torch.randn(7, 5).bfloat16(), torch.randn(50_000).half(), torch.randn(100).double(),
-            torch.randn(30, 20).t(), wild, torch.zeros(64), torch.ones(1) * 3, torch.randn(33, 1024) * 1e-20 + 1,
-            torch.randn(4097)[1:],
+            torch.randn(33, 1000), torch.randn(7, 5).bfloat16(), torch.randn(2000).half(), torch.randn(100).double(),
+            torch.randn(30, 20).t(), wild, torch.zeros(64), torch.ones(1) * 3, torch.randn(2049)[1:],
         )
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_outputs_one_by_one_triton(triton_kernel, times) -> None:
-    for _ in range(times):  # memory is used again
-        tensors = _tensors()
-        found = [triton_kernel.measure_output(one) for one in tensors]
-        triton_kernel.send_outputs()
-        for tensor, one in zip(tensors, found):
-            alone = triton_kernel.measure([tensor], Want.MOMENTS)
-            one = one.to_host()
-            assert one.moments.tobytes() == alone.moments.tobytes(), tensor.shape
-            assert one.exponents is None
-            assert one.sketches is None
+def test_outputs_one_by_one_triton(triton_kernel) -> None:
+    tensors = _tensors()
+    triton_kernel.measure_output(tensors[-1])  # another page: its memory is used again
+    triton_kernel.send_outputs()
+    found = [triton_kernel.measure_output(one) for one in tensors]
+    triton_kernel.send_outputs()
+    for tensor, one in zip(tensors, found):
+        alone, mine = triton_kernel.measure([tensor], Want.MOMENTS), one.to_host()
+        assert mine.moments.tobytes() == alone.moments.tobytes(), tensor.shape
+        assert mine.exponents is None
+        assert mine.sketches is None
 
 
 def test_more_outputs_than_a_page_holds_triton(triton_kernel, monkeypatch) -> None:
@@ -55,10 +53,10 @@ def test_more_outputs_than_a_page_holds_triton(triton_kernel, monkeypatch) -> No
 
     monkeypatch.setattr(triton_outputs, "_MOST_OUTPUTS", 3)
     monkeypatch.setattr(triton_outputs, "_MOST_CHUNKS", 4)
-    tensors = [torch.full((size,), float(size), device=DEVICE) for size in (5, 70_000, 9, 40_000, 11, 300_000, 12)]
+    tensors = [torch.full((size,), float(size), device=DEVICE) for size in (5, 70_000, 9, 33_000, 11, 140_000, 12)]
     found = [triton_kernel.measure_output(one) for one in tensors]
     triton_kernel.send_outputs()
-    assert [one.to_host().moments[0, 5] for one in found] == [5, 70_000, 9, 40_000, 11, 300_000, 12]
+    assert [one.to_host().moments[0, 5] for one in found] == [5, 70_000, 9, 33_000, 11, 140_000, 12]
 
 
 def test_outputs_that_are_dropped_leave_nothing_triton(triton_kernel) -> None:
@@ -70,7 +68,7 @@ def test_outputs_that_are_dropped_leave_nothing_triton(triton_kernel) -> None:
 
 
 def test_a_list_that_is_read_again_triton(triton_kernel) -> None:
-    parameters = [torch.nn.Parameter(torch.randn(n, device=DEVICE)) for n in (3, 5000, 70_000)]
+    parameters = [torch.nn.Parameter(torch.randn(n, device=DEVICE)) for n in (3, 1500, 2100)]
     references = [weakref.ref(one) for one in parameters]
     for one in parameters:
         one.grad = torch.randn_like(one)
@@ -87,7 +85,7 @@ def test_a_list_that_is_read_again_triton(triton_kernel) -> None:
     assert known.any_nonfinite() is None
     parameters[1].grad.mul_(2.0)
     assert not known.is_unchanged(mark)
-    parameters[1].grad = torch.zeros(5000, device=DEVICE)  # elsewhere
+    parameters[1].grad = torch.zeros(1500, device=DEVICE)  # elsewhere
     again = known.read(int(Want.MOMENTS)).to_host()
     assert again.moments[1, 5] == again.moments[1, 6] == 0.0
     parameters[2].grad = None

@@ -27,6 +27,7 @@ QUICK = [
     "test_kernel_shapes.py::test_a_tensor_without_fractions_is_refused",
     "test_kernel_shapes.py::test_a_tensor_without_values_is_refused",
     "test_kernel_shapes.py::test_measuring_changes_nothing",
+    "test_kernel_outputs.py",
     "test_kernel_parts.py::test_parts_add_up_to_the_whole_triton[torch.bfloat16]",
     "test_kernel_parts.py::test_a_part_of_many_rows_begins_anywhere_triton",
     "test_kernel_parts.py::test_readings_of_parts_have_the_sketches_of_the_whole_triton",
