@@ -40,3 +40,8 @@ MERGE_CONSTANTS: dict[str, Any] = {
 
 def wanted(want: Want) -> dict[str, bool]:
     return {one: bool(want & Want[one]) for one in ("MOMENTS", "EXPONENTS", "SKETCH")}
+
+
+def programs_for(want: Want) -> int:
+    """How many run beside each other on a processor."""
+    return (COUNTING if want & Want.EXPONENTS else NOT_COUNTING)[1]

@@ -6,7 +6,7 @@ Nothing here waits for the device. Results are copied to pinned memory beside th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,24 +18,27 @@ from numpy.typing import NDArray
 
 from undertow.errors import write_stderr
 from undertow.measure.kernels import triton_fast, triton_merge, triton_parts
-from undertow.measure.kernels.interface import MARKS, Want
+from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, FreedMemoryError, addresses_of, plain
 from undertow.measure.kernels.torch_portable import DevicePartials, TorchKernel
 from undertow.measure.kernels.triton_chunks import AddressTables, Chunks, chunks_of
-from undertow.measure.kernels.triton_formats import COUNTING, MERGE_CONSTANTS, NOT_COUNTING, READING, wanted
+from undertow.measure.kernels.triton_formats import (
+    COUNTING,
+    MERGE_CONSTANTS,
+    NOT_COUNTING,
+    READING,
+    programs_for,
+    wanted,
+)
 from undertow.measure.kernels.triton_launch import Program
-from undertow.measure.kernels.triton_outputs import OutputMoments, OutputTable
+from undertow.measure.kernels.triton_lists import FINDS_ON_DEVICES, DeviceTensors
+from undertow.measure.kernels.triton_outputs import OutputMoments, OutputTable, can_launch, current_stream
 from undertow.measure.kernels.triton_parts import PartChunks, part_chunks
-from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials, offsets_of
+from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials
 from undertow.measure.shards import Places
 
-ReferredTensors: Any
-try:
-    from undertow.measure.kernels.native import FINDS_ON_DEVICES, ReferredTensors
-except ImportError:  # built without a C compiler
-    FINDS_ON_DEVICES, ReferredTensors = False, None
-
+_MOST_TABLES = 8  # of outputs: trainings have one stream or a few
 Scratch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -63,7 +66,7 @@ class TritonKernel:
         self._addresses = AddressTables()
         self._copying: dict[torch.device, torch.cuda.Stream] = {}
         self._programs: dict[tuple[torch.dtype | None, Want, bool], Program] = {}
-        self._outputs: dict[int, OutputTable] = {}  # by the number of the device
+        self._outputs: dict[tuple[int, int], OutputTable] = {}  # by the numbers of device and stream
         self._portable = TorchKernel()
         self.broken = False
         self._parts_broken = False  # of no consequence to the rest
@@ -106,15 +109,20 @@ class TritonKernel:
         if not self.broken and _readable(tensor):
             try:
                 index = tensor.get_device()
-                table = self._outputs.get(index)
-                if table is None:
-                    table = self._outputs[index] = OutputTable(tensor.device)
-                found = table.add(tensor)
+                table = self._table(tensor, index) if can_launch(index) else None
+                found = None if table is None else table.add(tensor)
                 if found is not None:
                     return found
             except Exception as error:
                 self.give_up(error)
         return self.measure_on_device([tensor], Want.MOMENTS)
+
+    def _table(self, tensor: torch.Tensor, index: int) -> OutputTable | None:
+        place = index, current_stream(index)
+        table = self._outputs.get(place)
+        if table is None and len(self._outputs) < _MOST_TABLES:
+            table = self._outputs[place] = OutputTable(tensor.device, place[1])
+        return table
 
     def send_outputs(self) -> None:
         """What `measure_output` has measured is on its way from now on."""
@@ -245,58 +253,6 @@ class TritonKernel:
             arrived.record(stream)
         block.record_stream(stream)
         return ArrivingPartials(DevicePartials(copy, partials.counts, partials.want), arrived)
-
-
-class DeviceTensors:
-    """A list of tensors on a device that is read again and again: a look at all of them is one native call, and where
-    they lie is sent to the device only when that has changed. As `native.PlainTensors`, but without fingerprints."""
-
-    __slots__ = ("_chunks", "_counts", "_device", "_formats", "_kernel", "is_unchanged", "mark")
-    has_fingerprints = False
-
-    def __init__(
-        self, kernel: TritonKernel, tensors: list[torch.Tensor], of: list[ref[torch.Tensor]], of_gradients: bool
-    ) -> None:
-        self._kernel, self._device = kernel, tensors[0].device
-        self._counts = tuple([tensor.numel() for tensor in tensors])
-        self._formats = tuple([tensor.dtype for tensor in tensors])
-        self._chunks: dict[int, Chunks] = {}
-        counts = np.array(self._counts, np.int64)
-        formats = np.array([FORMATS[one] for one in self._formats], np.uint8)
-        index = -1 if self._device.type == "cpu" else self._device.index
-        native = ReferredTensors(
-            of, list(self._formats), torch.strided, of_gradients, counts, formats, offsets_of(counts), index
-        )
-        self.mark: Callable[[], bytes | None] = native.mark
-        self.is_unchanged: Callable[[bytes], bool] = native.is_unchanged
-
-    def any_nonfinite(self) -> None:
-        """Nobody knows without waiting for the device."""
-
-    def read(self, want: int = int(Want.ALL)) -> ArrivingPartials | DevicePartials | None:
-        found = self.read_and_mark(want)
-        return None if found is None else found[0]
-
-    def read_and_mark(self, want: int = int(Want.ALL)) -> tuple[ArrivingPartials | DevicePartials, bytes] | None:
-        """None when one of them cannot be read where it lies now."""
-        kernel, device, mark = self._kernel, self._device, self.mark()
-        if mark is None or kernel.broken:
-            return None
-        programs = programs_for(Want(want))
-        try:
-            chunks = self._chunks.get(programs)
-            if chunks is None:
-                chunks = self._chunks[programs] = chunks_of(self._counts, self._formats, device, programs)
-            addresses = kernel.address_table(mark[: len(mark) // MARKS], device)
-            return kernel.measure_located(addresses, chunks, self._counts, Want(want), device), mark
-        except Exception as error:
-            kernel.give_up(error)
-        return None
-
-
-def programs_for(want: Want) -> int:
-    """How many run beside each other on a processor."""
-    return (COUNTING if want & Want.EXPONENTS else NOT_COUNTING)[1]
 
 
 def _say(error: Exception, consequence: str) -> None:

@@ -11,7 +11,7 @@ The chunks and the sums are those that `triton_fast.measure_chunks` would take o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -55,10 +55,9 @@ def measure_output(
 class Page:
     """Results that travel together."""
 
-    stream: int
     rows: int = 0
     chunks: int = 0
-    host: NDArray[np.float64] = field(default_factory=lambda: np.full((_MOST_OUTPUTS, _COLUMNS), np.nan))
+    host: NDArray[np.float64] | None = None  # None also where it could not be sent
     arrived: torch.cuda.Event | None = None
 
     def moments(self, row: int) -> NDArray[np.float64]:
@@ -66,7 +65,7 @@ class Page:
         if self.arrived is not None:
             self.arrived.synchronize()
             self.arrived = None
-        return self.host[row : row + 1].copy()
+        return np.full((1, _COLUMNS), np.nan) if self.host is None else self.host[row : row + 1].copy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +85,11 @@ class OutputMoments:
 
 
 class OutputTable:
-    """Of one device. Pages are filled and sent in the order of one stream, so that their memory can be used again."""
+    """Of one stream of a device, so that pages are filled and sent in its order and their memory can be used again."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._is_cuda = device, device.type == "cuda"
+    def __init__(self, device: torch.device, stream: int) -> None:
+        """Inside that stream."""
+        self._device, self._is_cuda, self._stream = device, device.type == "cuda", stream
         self._page: Page | None = None
         self._lengths: dict[int, int] = {}
         self._moments = torch.empty(_COLUMNS * _MOST_CHUNKS, dtype=torch.float64, device=device)
@@ -111,10 +111,7 @@ class OutputTable:
     def add(self, tensor: torch.Tensor) -> OutputMoments | None:
         """Of a tensor that programs can read where it lies; None when it cannot be one of this page's."""
         device, page, count = self._device, self._page, tensor.numel()
-        stream = _stream(device.index) if self._is_cuda else 0
-        if page is not None and page.stream != stream:
-            return None
-        if count >= _LONGEST or not count or (self._is_cuda and _is_not_here(device.index)):
+        if count >= _LONGEST or not count:
             return None
         length = self._lengths.get(count) or self._length(count)
         chunks = -(-count // length)
@@ -124,7 +121,7 @@ class OutputTable:
         if page is None:
             if chunks > _MOST_CHUNKS:
                 return None
-            page = self._page = Page(stream)
+            page = self._page = Page()
         row, first = page.rows, page.chunks
         self._measure[tensor.dtype].launch(
             chunks, device, tensor.data_ptr(), count, length, first, row, self._first_of, self._moments, _MOST_CHUNKS
@@ -142,10 +139,11 @@ class OutputTable:
             page.host = self._block[: page.rows * _COLUMNS].numpy().reshape(-1, _COLUMNS).copy()
             return
         index = self._device.index
-        if torch._C._cuda_getDevice() == index and _stream(index) == page.stream:
+        if torch._C._cuda_getDevice() == index and current_stream(index) == self._stream:
             self._send_rows(page)
         else:
-            stream = torch.cuda.ExternalStream(page.stream, self._device)
+            number, device = self._stream, self._device
+            stream = torch.cuda.ExternalStream(number, device) if number else torch.cuda.default_stream(device)
             with torch.cuda.device(self._device), torch.cuda.stream(stream):
                 self._send_rows(page)
 
@@ -177,11 +175,12 @@ class OutputTable:
         return length
 
 
-def _stream(device: int) -> int:
-    return torch._C._cuda_getCurrentRawStream(device)
+def current_stream(device: int) -> int:
+    """By its number; of a negative device, which is the processor, always the same."""
+    return torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0
 
 
-def _is_not_here(device: int) -> bool:
+def can_launch(device: int) -> bool:
     """Programs are launched on the current device; what a graph that is being captured holds is not known before it is
     replayed."""
-    return torch._C._cuda_getDevice() != device or torch._C._cuda_isCurrentStreamCapturing()
+    return device < 0 or (torch._C._cuda_getDevice() == device and not torch._C._cuda_isCurrentStreamCapturing())
