@@ -66,6 +66,7 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt $(KERNEL)
 bench-overhead: $(INSTALLED)
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.overhead.fine
+	$(BIN)/python -m benchmarks.overhead.hooks
 
 bench-store: $(INSTALLED)
 	$(BIN)/python -m benchmarks.store
@@ -75,6 +76,7 @@ bench-kernel: $(INSTALLED)
 
 bench-gpu: $(INSTALLED)
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
+	$(BIN)/python -m benchmarks.gpu.regimes
 
 bench-detection: $(INSTALLED)
 	$(BIN)/python -m benchmarks.detection $(if $(TIER),--tier $(TIER)) $(ARGS)

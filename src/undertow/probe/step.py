@@ -306,8 +306,8 @@ class StepMachine:
             self._start_over()
         if not self.subjects.ready and not self._discover(stepping=optimizer):
             return
-        step = self._stepping
-        if step is None or not step.holds(optimizer):
+        step, plan = self._stepping, state.next_plan if state.ended else state.plan
+        if step is None or not step.holds(optimizer, plan.gradient or plan.weight):
             step = self._compile(optimizer)
         if not len(step.slots):
             return
