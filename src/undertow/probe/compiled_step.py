@@ -31,6 +31,7 @@ class CompiledStep:
         self._references = subjects.layers.references
         self._trainable = are_trainable(self._references)
         self.slots = slots
+        self.is_measured = True  # in the step that is under way
         self.moved: TensorList = subjects.lists.weights(subjects.lists.trainable(slots))
         exposed = self._exposed = subjects.exposed(slots)
         self._holders = subjects.holders(exposed)
@@ -39,12 +40,14 @@ class CompiledStep:
         self._read: Slots | None = None  # the gradients of the last step, and what they made of the exposed slots
         self._states = zeros(0)
 
-    def holds(self, optimizer: Optimizer, is_measured: bool = True) -> bool:
+    def holds(self, optimizer: Optimizer) -> bool:
         """Whether the optimizer steps the same parameters, and, where that matters, the same of them can be trained."""
         if self.optimizer() is not optimizer or self._version != self._subjects.version:
             return False
         groups = optimizer.param_groups
-        if len(groups) != len(self._sizes) or (is_measured and are_trainable(self._references) != self._trainable):
+        if len(groups) != len(self._sizes):
+            return False
+        if self.is_measured and are_trainable(self._references) != self._trainable:
             return False
         for group, size in zip(groups, self._sizes):  # noqa: SIM110 (in one expression it would take twice as long)
             if len(group["params"]) != size:

@@ -306,8 +306,8 @@ class StepMachine:
             self._start_over()
         if not self.subjects.ready and not self._discover(stepping=optimizer):
             return
-        step, plan = self._stepping, state.next_plan if state.ended else state.plan
-        if step is None or not step.holds(optimizer, plan.gradient or plan.weight):
+        step = self._stepping
+        if step is None or not self._holds(step, optimizer):
             step = self._compile(optimizer)
         if not len(step.slots):
             return
@@ -347,11 +347,11 @@ class StepMachine:
         pass of this step was read by.
         """
         step = self._stepping
-        if step is not None and step.holds(optimizer):
+        if step is not None and self._holds(step, optimizer):
             return step
         self._quiet.interrupt()
         step = self._compiled.get(id(optimizer))
-        if step is None or not step.holds(optimizer):
+        if step is None or not self._holds(step, optimizer):
             layout = self.subjects.layout
             slots = self.subjects.slots_of(optimizer, self._search.post_layers)
             if self.subjects.layout is not layout:
@@ -362,6 +362,11 @@ class StepMachine:
             step = self._compiled[id(optimizer)] = CompiledStep(self.subjects, optimizer, slots)
         self._stepping = step
         return step
+
+    def _holds(self, step: CompiledStep, optimizer: Optimizer) -> bool:
+        plan = self._state.next_plan if self._state.ended else self._state.plan
+        step.is_measured = plan.gradient or plan.weight
+        return step.holds(optimizer)
 
     def _after_step(self, optimizer: Optimizer) -> None:
         state, step = self._state, self._stepping
