@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from undertow.analyze.array_statistics import scaled_norm
+from undertow.analyze.run_series import RunNumbers
 from undertow.components.frame_files import frames_as_csv, frames_as_json
 from undertow.components.frame_heatmap import HeatmapOrder, HeatmapScale, draw_heatmap
 from undertow.components.frame_summary import IssueCounter, summarise
 from undertow.components.given_tensors import gradients as gradients_of
 from undertow.components.given_tensors import named_tensors
+from undertow.components.recorded_frames import recorded_frames
 from undertow.schema.seeds.animation import (
     GradientFlowSummary,
     GradientFrame,
@@ -45,6 +47,27 @@ class GradientFlowAnimator:
         self._frames: deque[GradientFrame] = deque(maxlen=max_frames or None)
         self._counter = IssueCounter()
 
+    @classmethod
+    def from_run(
+        cls,
+        run: RunNumbers,
+        max_frames: int = 0,
+        vanishing_threshold: float = VANISHING_THRESHOLD,
+        exploding_threshold: float = EXPLODING_THRESHOLD,
+    ) -> GradientFlowAnimator:
+        """The gradients that a run recorded (`undertow.open_run`), as if each measured step had been given to
+        `record_step`; the newest `max_frames` of them, 0 for all."""
+        animator = cls(max_frames)
+        animator.with_vanishing_threshold(vanishing_threshold).with_exploding_threshold(exploding_threshold)
+        if not hasattr(run, "matrix"):
+            raise InputError(
+                f"the run is a {type(run).__name__}", way_out="Give what `undertow.open_run(path)` returns"
+            )
+        limits = animator.vanishing_threshold, animator.exploding_threshold
+        for step, layers in recorded_frames(run, max_frames, *limits):
+            animator._keep(GradientFrame(step, with_intensity(layers)), [layer.name for layer in layers])
+        return animator
+
     def with_vanishing_threshold(self, threshold: float) -> GradientFlowAnimator:
         self.vanishing_threshold = _threshold(threshold)
         return self
@@ -70,6 +93,9 @@ class GradientFlowAnimator:
         names = [name for name, _ in pairs]
         layers = [self._measure(name, gradient) for name, gradient in sorted(pairs, key=lambda pair: pair[0])]
         frame = GradientFrame(int(step), with_intensity(layers))
+        self._keep(frame, names)
+
+    def _keep(self, frame: GradientFrame, names: list[str]) -> None:
         self._counter.count(frame, names)
         self._frames.append(frame)
 

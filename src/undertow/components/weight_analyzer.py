@@ -6,9 +6,13 @@ from typing import Any
 import numpy as np
 
 from undertow.analyze.array_statistics import array_statistics, expected_outliers, outliers, pooled, scaled_norm
+from undertow.analyze.run_series import RunNumbers
+from undertow.checkpoints import open_checkpoint
 from undertow.components.checkpoint_issues import drift_level
 from undertow.components.explosion import explosion_analysis
 from undertow.components.given_tensors import gradients, named_arrays, named_tensors
+from undertow.components.recorded_distribution import recorded_statistics
+from undertow.components.run_weights import NOT_RECORDED
 from undertow.schema import seeds
 from undertow.schema.reasons import Missing, record_of
 from undertow.schema.seeds.arrays import Floats, InputError, as_array
@@ -52,6 +56,36 @@ class WeightAnalyzer:
     @staticmethod
     def compute_l2_norm(array: Any) -> float:
         return scaled_norm(as_array(array, "array").reshape(-1))
+
+    @staticmethod
+    def from_checkpoint(source: Any) -> seeds.WeightDistributionAnalysis:
+        """`analyze_weight_distribution` of a checkpoint file or folder, a torch module or a mapping, all of it in
+        memory at a time; `undertow.weights` reads one tensor after the other, and says more."""
+        entries = open_checkpoint(source).entries
+        loaded = {entry.path: entry.load() for entry in entries}
+        return WeightAnalyzer.analyze_weight_distribution(
+            {path: elements.widen(elements.raw).astype(np.float64) for path, elements in loaded.items()}
+        )
+
+    @staticmethod
+    def from_run(run: RunNumbers) -> seeds.WeightDistributionAnalysis:
+        """The same of the weights of a run (`undertow.open_run`) when last measured, from the moments it recorded: it
+        has neither entropies nor single outliers, and `unavailable` says so."""
+        if not hasattr(run, "matrix"):
+            raise InputError(
+                f"the run is a {type(run).__name__}", way_out="Give what `undertow.open_run(path)` returns"
+            )
+        named, overall = recorded_statistics(run)
+        return record_of(
+            seeds.WeightDistributionAnalysis,
+            layer_analyses=[_layer(place, name, one) for place, (name, one) in enumerate(named)],
+            overall_statistics=overall,
+            distribution_health=_health(overall),
+            outlier_detection=[],
+            outlier_counts=[],
+            statistics_by_kind={},
+            unavailable=dict.fromkeys(("outlier_detection", "outlier_counts", "statistics_by_kind"), NOT_RECORDED),
+        )
 
     @staticmethod
     def analyze_weight_distribution(

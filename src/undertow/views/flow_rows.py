@@ -17,7 +17,8 @@ from undertow.views.verdict import judge
 QUANTITY = "gradient_norm"
 NEWEST = 512  # recorded steps that gains and notes are taken from: quick however long the run is
 _ENOUGH = 0.2  # of the rows there is room for: fewer would say too little
-_NOTES = {NodeType.BOTTLENECK: "bottleneck", NodeType.DEAD: "dead", NodeType.AMPLIFIER: "amplifier"}
+_NOTES = {NodeType.BOTTLENECK: "bottleneck", NodeType.DEAD: "dead", NodeType.AMPLIFIER: "amplifier",
+          NodeType.NON_FINITE: "not finite"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class FlowRow:
 
     name: str
     modules: tuple[str, ...]
-    gain: float | None = None  # gradient here over the gradient at the modules it feeds; of a single module only
+    gain: float | None = None  # of what the modules it feeds send back; of a single module only, as is the share
+    share: float | None = None  # of all gradient from the loss to the inputs, that passes through it
     notes: tuple[str, ...] = ()
     on_main_path: bool = False  # the one that most gradient takes
 
@@ -38,6 +40,7 @@ class FlowLink:
     start: int
     end: int
     gain: float | None
+    share: float | None = None  # of the gradient at its start
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +110,12 @@ def _groups(names: list[str], most: int) -> list[list[str]]:
 
 def _row(group: list[str], flow: GradientFlowVisualization) -> FlowRow:
     nodes = {node.layer_name: node for node in flow.flow_network.nodes}
-    notes = {_NOTES[nodes[name].node_type]: None for name in group if name in nodes and nodes[name].node_type in _NOTES}
-    for word, paths in _regions(flow):
-        if any(path.rpartition(".")[0] in group or path in group for path in paths):
-            notes[word] = None
+    known = notes_of(flow)
+    notes = dict.fromkeys(word for name in group for word in known.get(name, ()))
     main = set(flow.critical_paths[0].layers if flow.critical_paths else ())
     alone = nodes.get(group[0]) if len(group) == 1 else None
-    return FlowRow(
-        _name(group), tuple(group), None if alone is None else alone.gain, tuple(notes), not main.isdisjoint(group)
-    )
+    gain, share = (None, None) if alone is None else (alone.gain, alone.flow_share)
+    return FlowRow(_name(group), tuple(group), gain, share, tuple(notes), not main.isdisjoint(group))
 
 
 def _name(group: list[str]) -> str:
@@ -133,26 +133,49 @@ def _name(group: list[str]) -> str:
     return f"{whole} ({len(group)} modules)"
 
 
-def _regions(flow: GradientFlowVisualization) -> list[tuple[str, list[str]]]:
-    return [
-        *(("vanishing", region.affected_layers) for region in flow.vanishing_regions),
-        *(("exploding", region.affected_layers) for region in flow.exploding_regions),
-        *(("dead", zone.affected_layers) for zone in flow.dead_zones),
+def notes_of(flow: GradientFlowVisualization) -> dict[str, list[str]]:
+    """What is to be said of each module: what kind of node it is, and what is wrong with its parameters. Of a gradient
+    that is zero by now nobody says that it explodes."""
+    found: dict[str, dict[str, None]] = {}
+    for node in flow.flow_network.nodes:
+        if node.node_type in _NOTES:
+            found.setdefault(node.layer_name, {})[_NOTES[node.node_type]] = None
+    regions = [
+        *(
+            ("vanishing" if one.extent.ongoing else "vanished before", one.affected_layers)
+            for one in flow.vanishing_regions
+        ),
+        *(
+            ("exploding" if one.extent.ongoing else "exploded before", one.affected_layers)
+            for one in flow.exploding_regions
+        ),
+        *(("dead" if zone.ongoing else "dead before", zone.affected_layers) for zone in flow.dead_zones),
         ("not finite", [layer.layer_name for layer in flow.nonfinite_layers]),
     ]
+    for word, layers in regions:
+        for layer in layers:
+            norms = flow.layer_flows[layer].gradient_magnitudes if layer in flow.layer_flows else ()
+            if word != "exploding" or not norms or norms[-1] != 0:
+                for name in (layer, layer.rpartition(".")[0]):
+                    found.setdefault(name, {})[word] = None
+    return {name: list(words) for name, words in found.items()}
 
 
 def _links(groups: list[list[str]], flow: GradientFlowVisualization, home: dict[str, str]) -> tuple[FlowLink, ...]:
-    """Of several links between two rows the strongest."""
+    """Of several links between two rows the largest gain and share."""
     place = {name: number for number, group in enumerate(groups) for name in group}
-    found: dict[tuple[int, int], float | None] = {}
+    found: dict[tuple[int, int], tuple[float | None, float | None]] = {}
     for edge in flow.flow_network.edges:
         ends = [place.get(home.get(layer, layer)) for layer in (edge.from_layer, edge.to_layer)]
         if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
             continue
-        here, gain = found.get((ends[0], ends[1])), edge.flow_strength
-        found[ends[0], ends[1]] = gain if here is None else here if gain is None else max(here, gain)
-    return tuple(FlowLink(start, end, gain) for (start, end), gain in found.items())
+        gain, share = found.get((ends[0], ends[1]), (None, None))
+        found[ends[0], ends[1]] = _larger(gain, edge.flow_strength), _larger(share, edge.flow_share)
+    return tuple(FlowLink(start, end, *numbers) for (start, end), numbers in found.items())
+
+
+def _larger(first: float | None, second: float | None) -> float | None:
+    return second if first is None else first if second is None else max(first, second, key=abs)
 
 
 def _combined(whole: Grid, rows: tuple[FlowRow, ...], counts: list[int]) -> Grid:

@@ -14,6 +14,7 @@ from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.store.journal import EVENTS_FILE
 from undertow.views.density import STREAMS as DENSITY_STREAMS
 from undertow.views.density import Density
+from undertow.views.flow_rows import notes_of
 from undertow.views.grid import MARKS
 from undertow.views.line_points import Line
 from undertow.views.palette import palette_of
@@ -128,7 +129,7 @@ def flow(run: Run, verdict: Verdict | None = None) -> dict[str, Any]:
     found = run.flow(last=_NEWEST, findings=(verdict or judge(run)).diagnosis.findings)
     document = msgspec.to_builtins({part: getattr(found, part) for part in FLOW_PARTS})
     span = {"first": int(newest[0]), "last": int(newest[-1]), "recorded": len(newest)} if len(newest) else None
-    return document | {"steps": span, "source": str(run.graph.source)}
+    return document | {"steps": span, "source": str(run.graph.source), "notes": notes_of(found)}
 
 
 def weights(run: Run, verdict: Verdict | None = None) -> dict[str, Any]:

@@ -71,7 +71,8 @@ class FlowPicture:
             step_axis(self._canvas, under, self._over)
         self._strip = under
         top = under.bottom + style.pixels(38)
-        words = ["thick lines: gradient grows on its way back"] if self.flow.links else []
+        shown = any(link.share is not None for link in self.flow.links)
+        words = ["thick lines: most of the gradient comes back there"] if shown else []
         legend(self._canvas, top, style.margin, grid.scale, grid.kinds, words)
 
     @property
@@ -134,7 +135,7 @@ class FlowPicture:
             bend = 0.0 if far < 2 else style.pixels(12) + style.pixels(_ARCS - 24) * math.log(far) / math.log(farthest)
             strong = {link.start, link.end} <= main
             ink = style.inks.text if strong else style.inks.quiet
-            strokes.append(Stroke(self._curve(link, bend), ink, style.pixels(1) * _thickness(link.gain)))
+            strokes.append(Stroke(self._curve(link, bend), ink, style.pixels(1) * _thickness(link.share)))
         self._canvas.strokes(box, strokes)
 
     def _curve(self, link: FlowLink, bend: float) -> list[tuple[float, float]]:
@@ -185,6 +186,6 @@ def _newest(run: Run, first: int, last: int) -> int:
     return int(window.last_steps[-1]) if len(window.steps) else last
 
 
-def _thickness(gain: float | None) -> float:
-    """One pixel for a tenth, two for what stays the same, up to five."""
-    return 0.8 if gain is None or gain <= 0 else max(0.8, min(5.0, 2 + math.log10(gain)))
+def _thickness(share: float | None) -> float:
+    """Four pixels where all gradient comes back; what is not known, or next to nothing, has a thin line."""
+    return 0.8 if share is None else max(0.8, min(5.0, 4 * abs(share)))

@@ -5,15 +5,15 @@ import { short } from "./numbers.js";
 import { savePicture } from "./saving.js";
 
 const ROW = 20, ARCS = 150, NAMES = 300, BARS = 260, WIDTH = 960; // pixels
-const MODULES = ["module", "what", "gradient norm", "gain", "share"], EDGES = ["from", "to", "gain", "kind"];
+const MODULES = ["module", "what", "gradient norm", "gain", "share"], EDGES = ["from", "to", "share", "gain", "kind"];
 const BOTH = ["kind", "module", "feeds", "gradient norm", "gain", "share"];
 
 /** `page` has rows() as they are shown now, its connections and its name. */
 export function flowTools(page) {
   const modules = () => page.rows().map(({ name, note, value, gain, share }) => [name, note, value, gain, share]);
-  const edges = () => page.edges.map((edge) => [edge.from_layer, edge.to_layer, edge.flow_strength, (edge.edge_type ?? "unknown").toLowerCase()]);
+  const edges = () => page.edges.map((edge) => [edge.from_layer, edge.to_layer, edge.flow_share, edge.flow_strength, (edge.edge_type ?? "unknown").toLowerCase()]);
   const both = () => [...modules().map(([name, note, ...numbers]) => [note || "module", name, "", ...numbers]),
-    ...edges().map(([from, to, gain, kind]) => [`${kind} connection`, from, to, "", gain, ""])];
+    ...edges().map(([from, to, share, gain, kind]) => [`${kind} connection`, from, to, "", gain, share])];
   const shown = (rows) => rows.map((row) => row.map((cell) => (typeof cell === "number" ? short(cell, 4) : cell ?? "–")));
   return element("span", { class: "tools no-print" },
     button("Table", () => dialog("Flow", [table(MODULES, shown(modules()), page.now.textContent), table(EDGES, shown(edges()), "Connections")]), { class: "quiet" }),

@@ -12,7 +12,7 @@ const HEIGHT = 24; // of a row
 const ARCS = 150; // pixels for the connections
 const MOST_TILES = 4;
 const PACE = 60; // milliseconds a column while playing
-const NOTES = { Bottleneck: "bottleneck", Dead: "dead", Amplifier: "amplifier", Source: "input side", Sink: "loss side", Normal: "" };
+const PLACES = { Source: "input side", Sink: "loss side" };
 const SVG = "http://www.w3.org/2000/svg"; // a name, not an address: nothing is fetched from it
 
 export async function open(query, onDetails, { again = () => {} } = {}) {
@@ -30,7 +30,6 @@ class FlowPage {
     this.nodes = flow.flow_network.nodes;
     this.edges = flow.flow_network.edges;
     this.place = new Map(this.nodes.map((node, place) => [node.layer_name, place]));
-    this.regions = regionsOf(flow);
     this.critical = new Set(flow.critical_paths[0]?.layers ?? []);
     this.tiles = [];
     this.node = element("section", { class: "page flow" }, this.#head(), this.nodes.length ? this.#picture() : element("p", {}, "No gradients were recorded, so there is no flow to show."));
@@ -48,6 +47,7 @@ class FlowPage {
     const { network_metrics: metrics } = this.flow.flow_network, gain = metrics.loss_to_input_gain;
     const facts = [
       ["gain from loss to input", gain === null ? `not known: ${metrics.unavailable.loss_to_input_gain ?? "not measured"}` : short(gain)],
+      ["main path carries", this.flow.critical_paths.length ? `${percent(this.flow.critical_paths[0].criticality_score)} of the gradient` : this.flow.unavailable.critical_paths ?? "–"],
       ["weakest link", this.flow.critical_paths[0]?.weakest_edge ? this.flow.critical_paths[0].weakest_edge.flatMap((name, place) => [place ? " → " : "", named(name)]) : "–"],
       ["bottlenecks", this.#named("Bottleneck")], ["dead", this.#named("Dead")],
       ["vanishing regions", this.flow.vanishing_regions.length || "none"], ["exploding regions", this.flow.exploding_regions.length || "none"],
@@ -81,7 +81,7 @@ class FlowPage {
     this.slider = element("input", { type: "range", min: "0", max: "0", value: "0", "aria-label": "Step", oninput: () => { this.#stop(); this.#show(Number(this.slider.value)); this.#remember(); } });
     this.play = button("Play", () => this.#toggle());
     this.now = element("output", { class: "quiet" });
-    const head = element("div", { class: "flow-row head" }, element("span", {}, "feeds"), element("span", {}, "module"), element("span", {}, ""), element("span", {}, "gradient norm (log scale)"), element("span", { class: "number" }, ""), element("span", { class: "number", title: "gradient at its input over gradient at its output" }, "gain"), element("span", { class: "number", title: "share of all gradient that passes through it" }, "share"));
+    const head = element("div", { class: "flow-row head" }, element("span", {}, "feeds"), element("span", {}, "module"), element("span", {}, ""), element("span", {}, "gradient norm (log scale)"), element("span", { class: "number" }, ""), element("span", { class: "number", title: "what the modules it feeds send back, over the gradient they have" }, "gain"), element("span", { class: "number", title: "share of all gradient that passes through it; negative where it works against the rest" }, "share"));
     return element("div", {}, this.#key(), element("div", { class: "row scrub" }, this.play, this.slider, this.now, flowTools(this)),
       element("div", { class: "flow-rows" }, this.#arcs(), head, rows));
   }
@@ -96,7 +96,7 @@ class FlowPage {
       svg.append(path);
       return element("span", { class: "mark" }, svg, kind);
     });
-    return element("p", { class: "row small quiet flow-key" }, lines, element("span", {}, "thick: much gradient comes back; point at a module to see its lines"),
+    return element("p", { class: "row small quiet flow-key" }, lines, element("span", {}, "thick: most of the gradient comes back there; point at a module to see its lines"),
       this.critical.size ? element("span", {}, element("strong", {}, "bold"), ": on the path that most gradient takes") : null);
   }
 
@@ -106,7 +106,7 @@ class FlowPage {
     this.arcs.classList.toggle("pointed", place !== null);
   }
 
-  #note(node) { return [NOTES[node.node_type], ...(this.regions.get(node.layer_name) ?? [])].filter(Boolean).join(", "); }
+  #note(node) { return [PLACES[node.node_type], ...(this.flow.notes[node.layer_name] ?? [])].filter(Boolean).join(", "); }
 
   /** What is shown now, as data. */
   rows() {
@@ -120,10 +120,10 @@ class FlowPage {
       onpointerenter: () => this.#point(place), onpointerleave: () => this.#point(null) },
       element("span"), element("span", { class: "name" }, named(node.layer_name)), element("span", { class: /dead|vanish|explod|bottleneck|finite/.test(note) ? "small severe" : "small quiet" }, note),
       element("div", { class: "track" }, this.bars[place]), this.values[place], element("span", { class: "number" }, short(node.gain)),
-      element("span", { class: "number quiet" }, node.flow_share === null ? "–" : `${Math.round(100 * node.flow_share)} %`));
+      element("span", { class: "number quiet" }, percent(node.flow_share)));
   }
 
-  /** A straight line to the next module, an arc over those that are skipped. Thick: much gradient comes back. */
+  /** A straight line to the next module, an arc over those that are skipped. Thick: most of the gradient comes back there. */
   #arcs() {
     const svg = this.arcs = document.createElementNS(SVG, "svg"), height = HEIGHT * this.nodes.length;
     this.drawn = [];
@@ -137,8 +137,8 @@ class FlowPage {
       const path = document.createElementNS(SVG, "path"), title = document.createElementNS(SVG, "title");
       path.setAttribute("d", `M${right} ${top} C${right - bend * 1.3} ${top} ${right - bend * 1.3} ${bottom} ${right} ${bottom}`);
       path.setAttribute("class", `edge ${(edge.edge_type ?? "unknown").toLowerCase()}`);
-      path.setAttribute("stroke-width", String(width(edge.flow_strength)));
-      title.textContent = `${edge.from_layer.slice(0, 200)} → ${edge.to_layer.slice(0, 200)}: gain ${short(edge.flow_strength)}${edge.edge_type ? `, ${edge.edge_type.toLowerCase()}` : ""}`;
+      path.setAttribute("stroke-width", String(width(edge.flow_share)));
+      title.textContent = `${edge.from_layer.slice(0, 200)} → ${edge.to_layer.slice(0, 200)}: ${edge.flow_share === null ? "share not known" : `${percent(edge.flow_share)} of the gradient`}, gain ${short(edge.flow_strength)}${edge.edge_type ? `, ${edge.edge_type.toLowerCase()}` : ""}`;
       path.append(title);
       svg.append(path);
       if (far < 2) path.classList.add("next");
@@ -227,21 +227,12 @@ class FlowPage {
   pause() { this.#toggle(); }
 }
 
-function width(gain) {
-  if (gain === null || gain <= 0) return 1;
-  return Math.max(0.8, Math.min(5, 2 + Math.log10(gain)));
-}
+/** All gradient: four pixels. What is not known, or next to nothing, has a thin line. */
+function width(share) { return share === null ? 0.8 : Math.max(0.8, Math.min(5, 4 * Math.abs(share))); }
 
-/** For each module: what is wrong with parameters of it. */
-function regionsOf(flow) {
-  const found = new Map();
-  const note = (layers, word) => layers.forEach((layer) => {
-    const owner = layer.slice(0, Math.max(0, layer.lastIndexOf("."))) || layer;
-    found.set(owner, new Set([...(found.get(owner) ?? []), word]));
-  });
-  flow.vanishing_regions.forEach((region) => note(region.affected_layers, "vanishing"));
-  flow.exploding_regions.forEach((region) => note(region.affected_layers, "exploding"));
-  flow.dead_zones.forEach((zone) => note(zone.affected_layers, "dead"));
-  note(flow.nonfinite_layers.map((layer) => layer.layer_name), "not finite");
-  return found;
+/** Small ones with a digit, so that a branch that hardly counts is told from one that does not. */
+function percent(share) {
+  if (share === null) return "–";
+  const value = 100 * share;
+  return `${Math.abs(value) >= 10 || value === 0 ? Math.round(value) : Number(value.toPrecision(1))} %`;
 }
