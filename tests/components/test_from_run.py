@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import nn
 
 import undertow
 from undertow import GradientFlowAnimator, Run, WeightAnalyzer
-from undertow.schema import GradientVisualizationConfig, InputError
+from undertow.schema import ColorScheme, GradientVisualizationConfig, InputError
+from undertow.show.notebook.cards import flow_card
 
 STEPS = 6
 
@@ -58,7 +60,7 @@ def test_the_main_path_is_the_one_that_the_gradient_takes(trained) -> None:
     assert flow.unavailable == {}
 
 
-def test_settings_reach_the_run(trained) -> None:
+def test_settings_reach_the_run(trained, monkeypatch: pytest.MonkeyPatch) -> None:
     run = trained[0]
     quiet = GradientVisualizationConfig(False, False, False, "ColorBlind", 2, 1e9)
     flow = run.flow(quiet)
@@ -66,12 +68,26 @@ def test_settings_reach_the_run(trained) -> None:
     assert flow.temporal_flows == flow.critical_paths == []
     assert all(edge.edge_type != "Strong" for edge in flow.flow_network.edges)
     assert len(run.flow(GradientVisualizationConfig(temporal_window=2)).temporal_flows) == 2 * len(flow.layer_flows)
-    assert run.dynamics("Basic").network_level_analysis.layer_interactions == []
-    assert run.dynamics("Expert", window=3, threshold=0.0).network_level_analysis.layer_interactions
+    given: dict[str, object] = {}
+    monkeypatch.setattr("undertow.run.dynamics_of_run", lambda run, findings, **settings: given.update(settings))
+    run.dynamics("Expert", window=7, threshold=0.25)
+    assert {name: given[name] for name in ("depth", "window", "threshold")} == {
+        "depth": "Expert", "window": 7, "threshold": 0.25,
+    }  # fmt: skip
     with pytest.raises(InputError, match="temporal_window"):
         run.flow(GradientVisualizationConfig(temporal_window=0))
     with pytest.raises(InputError, match="window is 2"):
         run.dynamics(window=2)
+
+
+def test_the_card_has_the_colours_of_the_configuration(trained) -> None:
+    def colours(scheme: str) -> set[str]:
+        card = flow_card(trained[0].flow(GradientVisualizationConfig(color_scheme=ColorScheme(scheme))))
+        return set(re.findall(r"rgb\([\d,]+\)", card))
+
+    drawn = [colours(scheme) for scheme in ("Default", "HighContrast", "ColorBlind", "Monochrome")]
+    assert all(drawn)
+    assert all(one.isdisjoint(other) for place, one in enumerate(drawn) for other in drawn[:place])
 
 
 def test_the_animator_has_the_frames_of_the_run(trained) -> None:

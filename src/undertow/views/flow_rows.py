@@ -40,7 +40,7 @@ class FlowLink:
     start: int
     end: int
     gain: float | None
-    share: float | None = None  # of the gradient at its start
+    share: float | None = None  # of all gradient from the loss to the inputs, that comes back along it
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +165,15 @@ def _links(groups: list[list[str]], flow: GradientFlowVisualization, home: dict[
     """Of several links between two rows the largest gain and share."""
     place = {name: number for number, group in enumerate(groups) for name in group}
     found: dict[tuple[int, int], tuple[float | None, float | None]] = {}
+    passing = {node.layer_name: node.flow_share for node in flow.flow_network.nodes}
     for edge in flow.flow_network.edges:
         ends = [place.get(home.get(layer, layer)) for layer in (edge.from_layer, edge.to_layer)]
         if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
             continue
         gain, share = found.get((ends[0], ends[1]), (None, None))
-        found[ends[0], ends[1]] = _larger(gain, edge.flow_strength), _larger(share, edge.flow_share)
+        here, part = passing.get(edge.from_layer), edge.flow_share
+        carried = None if here is None or part is None else here * part
+        found[ends[0], ends[1]] = _larger(gain, edge.flow_strength), _larger(share, carried)
     return tuple(FlowLink(start, end, *numbers) for (start, end), numbers in found.items())
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from undertow.run import Run
 from undertow.schema import Diagnosis, Finding, Remedy, StepRange
 from undertow.schema.checkpoints import WeightReport
@@ -17,11 +19,13 @@ from undertow.views.analysis_summaries import (
     summarise_weights,
     weights_rows,
 )
+from undertow.views.palette import palette_of
 from undertow.views.places import where
 from undertow.views.report_wording import GLYPHS, evidence_line, headline, percent, when
 from undertow.views.verdict import judge
 
 _MOST_FINDINGS = 12
+_MOST_MODULES = 24
 _ANYWHERE = StepRange(None, None, 0)  # summaries of an analysis by itself: nobody prints its steps
 
 
@@ -39,7 +43,23 @@ def diagnosis_card(diagnosis: Diagnosis) -> str:
 
 
 def flow_card(flow: GradientFlowVisualization) -> str:
-    return box(_title("Gradient flow"), pairs(flow_rows(summarise_flow(flow, _ANYWHERE))))
+    return box(_title("Gradient flow"), _shares(flow), pairs(flow_rows(summarise_flow(flow, _ANYWHERE))))
+
+
+def _shares(flow: GradientFlowVisualization) -> str:
+    """The share of all gradient that each module has, as a bar in the colours that the configuration asks for."""
+    palette = palette_of(flow.visualization_config.color_scheme)
+    rows: list[str] = []
+    for node in flow.flow_network.nodes[:_MOST_MODULES]:
+        if node.flow_share is not None:
+            part = min(1.0, abs(node.flow_share))
+            red, green, blue = palette.sequential(np.array([part], np.float32))[0].tolist()
+            bar = f"display:inline-block;height:0.7em;width:{10 * part:.2f}em;background:rgb({red},{green},{blue})"
+            shown = text(percent(node.flow_share, 1 if part < 0.1 else 0))
+            rows.append(f'<div>{name(node.layer_name)} <span style="{bar}"></span> {shown}</div>')
+    more = len(flow.flow_network.nodes) - _MOST_MODULES
+    rows += [paragraph(f"and {more:,} more modules", QUIET)] if rows and more > 0 else []
+    return "".join(rows)
 
 
 def dynamics_card(dynamics: EnhancedLayerGradientAnalysis) -> str:

@@ -72,7 +72,7 @@ class FlowPicture:
         self._strip = under
         top = under.bottom + style.pixels(38)
         shown = any(link.share is not None for link in self.flow.links)
-        words = ["thick lines: most of the gradient comes back there"] if shown else []
+        words = ["thick lines: much of the gradient takes this way"] if shown else []
         legend(self._canvas, top, style.margin, grid.scale, grid.kinds, words)
 
     @property

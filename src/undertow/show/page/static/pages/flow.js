@@ -96,7 +96,7 @@ class FlowPage {
       svg.append(path);
       return element("span", { class: "mark" }, svg, kind);
     });
-    return element("p", { class: "row small quiet flow-key" }, lines, element("span", {}, "thick: most of the gradient comes back there; point at a module to see its lines"),
+    return element("p", { class: "row small quiet flow-key" }, lines, element("span", {}, "thick: much of the gradient takes this way; point at a module to see its lines"),
       this.critical.size ? element("span", {}, element("strong", {}, "bold"), ": on the path that most gradient takes") : null);
   }
 
@@ -123,7 +123,7 @@ class FlowPage {
       element("span", { class: "number quiet" }, percent(node.flow_share)));
   }
 
-  /** A straight line to the next module, an arc over those that are skipped. Thick: most of the gradient comes back there. */
+  /** A straight line to the next module, an arc over those that are skipped. Thick: much of the gradient takes this way. */
   #arcs() {
     const svg = this.arcs = document.createElementNS(SVG, "svg"), height = HEIGHT * this.nodes.length;
     this.drawn = [];
@@ -137,8 +137,8 @@ class FlowPage {
       const path = document.createElementNS(SVG, "path"), title = document.createElementNS(SVG, "title");
       path.setAttribute("d", `M${right} ${top} C${right - bend * 1.3} ${top} ${right - bend * 1.3} ${bottom} ${right} ${bottom}`);
       path.setAttribute("class", `edge ${(edge.edge_type ?? "unknown").toLowerCase()}`);
-      path.setAttribute("stroke-width", String(width(edge.flow_share)));
-      title.textContent = `${edge.from_layer.slice(0, 200)} → ${edge.to_layer.slice(0, 200)}: ${edge.flow_share === null ? "share not known" : `${percent(edge.flow_share)} of the gradient`}, gain ${short(edge.flow_strength)}${edge.edge_type ? `, ${edge.edge_type.toLowerCase()}` : ""}`;
+      path.setAttribute("stroke-width", String(width(carried(this.nodes[from], edge))));
+      title.textContent = `${edge.from_layer.slice(0, 200)} → ${edge.to_layer.slice(0, 200)}: ${edge.flow_share === null ? "share not known" : `${percent(edge.flow_share)} of the gradient at ${edge.from_layer.slice(0, 200)}`}, gain ${short(edge.flow_strength)}${edge.edge_type ? `, ${edge.edge_type.toLowerCase()}` : ""}`;
       path.append(title);
       svg.append(path);
       if (far < 2) path.classList.add("next");
@@ -226,6 +226,9 @@ class FlowPage {
 
   pause() { this.#toggle(); }
 }
+
+/** What a connection has of all gradient from the loss to the inputs. */
+function carried(node, edge) { return node.flow_share === null || edge.flow_share === null ? null : node.flow_share * edge.flow_share; }
 
 /** All gradient: four pixels. What is not known, or next to nothing, has a thin line. */
 function width(share) { return share === null ? 0.8 : Math.max(0.8, Math.min(5, 4 * Math.abs(share))); }
