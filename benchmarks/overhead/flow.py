@@ -17,8 +17,8 @@ from undertow.probe.autograd_graph import Owner
 from undertow.probe.flow_shares import FlowShares
 from undertow.probe.watched_layers import WatchedLayers
 
-BLOCKS, ROUNDS = 24, 15
-SIZES = ((32, 64), (64, 512), (256, 1024), (1024, 1024))  # rows × features of the value that is shared
+BLOCKS, ROUNDS = 24, 9
+SIZES = ((32, 64), (64, 512), (256, 1024))  # rows × features of the value that is shared
 
 
 class Block(nn.Module):
