@@ -25,6 +25,7 @@ from undertow.schema.seeds.animation import (
     with_intensity,
 )
 from undertow.schema.seeds.arrays import Floats, InputError, as_array, legal
+from undertow.schema.seeds.record import shown_by
 
 VANISHING_THRESHOLD = 1e-7
 EXPLODING_THRESHOLD = 1e3
@@ -126,6 +127,38 @@ class GradientFlowAnimator:
     def export_csv(self, path: str | os.PathLike[str]) -> None:
         """Write one row per step and layer."""
         _write(path, frames_as_csv(self._frames))
+
+    def play(self, *, palette: str = "default", quantity: str = "gradient_norm", once: bool = False) -> None:
+        """The frames as a moving heatmap in the terminal, as `undertow play` shows a run; press ? for the keys.
+
+        Where stdout is no terminal, or `once`, one picture. `quantity` may be `gradient_mean_abs` or
+        `gradient_max_abs`.
+        """
+        shown_by("play_frames")(list(self._frames), self._order(), palette, quantity, once)
+
+    def export_png(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """A heatmap; `options` are those of `undertow export`: palette, theme, size, quantity, layers, steps, what."""
+        self._export(path, "png", options)
+
+    def export_gif(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """A heatmap that grows with the steps; also `frames` and `frames_per_second`."""
+        self._export(path, "gif", options)
+
+    def export_mp4(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """The same as a video; needs the package av: `pip install "undertow[video]"`."""
+        self._export(path, "mp4", options)
+
+    def export_html(self, path: str | os.PathLike[str]) -> None:
+        """One file for a browser, with the heatmap to zoom and filter, and what Undertow finds in the frames."""
+        self._export(path, "html", {})
+
+    def _export(self, path: str | os.PathLike[str], kind: str, options: dict[str, Any]) -> None:
+        shown_by("export_frames")(list(self._frames), self._order(), Path(path), kind, options)
+
+    def _order(self) -> list[str]:
+        """Layers that the window still holds, as they first appeared."""
+        retained = {layer.name for frame in self._frames for layer in frame.layers}
+        return [name for name in self._counter.names if name in retained]
 
     def to_ascii_animation(
         self,

@@ -50,9 +50,19 @@ class FlowRows:
     grid: Grid  # rows × columns; the norm over all parameters of a row
 
 
-def flow_rows(run: Run, span: tuple[int, int], columns: int, most: int, globs: Sequence[str] = ()) -> FlowRows:
-    """At most `most` rows: modules that share the beginning of their path, or follow each other, are put together."""
-    flow = run.flow(last=NEWEST, findings=judge(run).diagnosis.findings)
+def flow_rows(
+    run: Run,
+    span: tuple[int, int],
+    columns: int,
+    most: int,
+    globs: Sequence[str] = (),
+    flow: GradientFlowVisualization | None = None,
+) -> FlowRows:
+    """At most `most` rows: modules that share the beginning of their path, or follow each other, are put together.
+
+    `flow` is what is known of it already; else it is that of the newest steps.
+    """
+    flow = flow or run.flow(last=NEWEST, findings=judge(run).diagnosis.findings)
     layers = in_reading_order(run.layers.parameters)
     owned: dict[str, list[Layer]] = {}
     tied: dict[str, list[Layer]] = {}  # by modules that use what another one owns

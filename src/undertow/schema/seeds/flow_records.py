@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
-from typing import overload
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.schema.reasons import Missing, record_of
-from undertow.schema.seeds.record import Record, record
+from undertow.schema.seeds.record import Record, record, shown_by
 
 
 class FlowDirection(StrEnum):
@@ -301,3 +303,11 @@ class GradientFlowVisualization(Record):
     visualization_config: GradientVisualizationConfig
     nonfinite_layers: list[NonFiniteLayer] = field(default_factory=list[NonFiniteLayer])
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+    def draw(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """The flow as a picture, by the file's ending: .png, .webp, .gif and .mp4 (which move), .html.
+
+        Colours are those of `visualization_config`; `options` are those of `undertow export`:
+        theme, size, layers, steps.
+        """
+        shown_by("draw_flow")(self, Path(path), options)

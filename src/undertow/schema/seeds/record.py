@@ -1,8 +1,9 @@
 """What all records of the components share: equality, plain data, JSON, and a text to read."""
 
+import importlib
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import isfinite, isnan
 from typing import Any, Self, TypeVar, cast, dataclass_transform, get_args, get_origin
@@ -82,6 +83,11 @@ class Record:
 
     def __str__(self) -> str:
         return text_of(self)
+
+
+def shown_by(name: str) -> Callable[..., None]:
+    """What draws for a component. Looked up when it is asked to show itself: nothing down here depends on it."""
+    return getattr(importlib.import_module("undertow.show.arrays"), name)
 
 
 def json_text(plain: Any, indent: int | None = None) -> str:

@@ -9,6 +9,7 @@ from undertow.schema import Diagnosis, Finding, Remedy, StepRange
 from undertow.schema.checkpoints import WeightReport
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization
+from undertow.schema.seeds.record import Record
 from undertow.show.notebook.markup import QUIET, box, code, coloured, folded, name, pairs, paragraph, text
 from undertow.show.notebook.small_heatmap import drawing
 from undertow.views.analysis_summaries import (
@@ -68,6 +69,11 @@ def dynamics_card(dynamics: EnhancedLayerGradientAnalysis) -> str:
 
 def weights_card(report: WeightReport) -> str:
     return box(_title("Weights"), pairs(weights_rows(summarise_weights(report))))
+
+
+def record_card(record: Record) -> str:
+    name, _, table = str(record).partition("\n")
+    return box(_title(name), code(table))
 
 
 def _title(words: str) -> str:

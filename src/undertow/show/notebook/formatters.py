@@ -12,6 +12,7 @@ _CARDS = {
     ("undertow.schema.seeds.flow_records", "GradientFlowVisualization"): "flow_card",
     ("undertow.schema.seeds.enhanced", "EnhancedLayerGradientAnalysis"): "dynamics_card",
     ("undertow.schema.checkpoints", "WeightReport"): "weights_card",
+    ("undertow.schema.seeds.record", "Record"): "record_card",  # the base of all others
 }
 _WATCH = ("undertow.recording.watch_handle", "Watch")
 

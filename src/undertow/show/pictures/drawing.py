@@ -5,6 +5,7 @@ from pathlib import Path
 
 from undertow.errors import SettingError
 from undertow.run import Run
+from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.show.pictures.canvas import Style
 from undertow.show.pictures.choice import Choice
 from undertow.show.pictures.files import Picture, save_animation, save_still
@@ -36,12 +37,13 @@ def save_picture(
     frames: int = 120,
     frames_per_second: float = 12.0,
     font: Path | None = None,
+    flow: GradientFlowVisualization | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Draw `what` of the run ("heatmap", "flow" or "timelines") into a file.
 
     PNG is a still, GIF and MP4 move; WebP moves unless `still`. Without `what`, stills are heatmaps and what moves
-    is the flow. The colour scale is that of the whole run in every frame.
+    is the flow, computed here unless `flow` is given. The colour scale is that of the whole run in every frame.
     """
     moves = kind in ("gif", "mp4") or (kind == "webp" and not still)
     if still and kind in ("gif", "mp4"):
@@ -49,18 +51,20 @@ def save_picture(
     style = Style(palette_of(palette), INKS[Theme(theme)], Typeface(font), *_size(size))
     choice = Choice(quantity, tuple(layers), *steps)
     count = _frames(frames, frames_per_second) if moves else 1
-    picture = _picture(what or ("flow" if moves else "heatmap"), run, choice, style, count)
+    picture = _picture(what or ("flow" if moves else "heatmap"), run, choice, style, count, flow)
     if moves:
         save_animation(picture, path, kind, style, count, frames_per_second, progress)
     else:
         save_still(picture, path, kind)
 
 
-def _picture(what: str, run: Run, choice: Choice, style: Style, frames: int) -> Picture:
+def _picture(
+    what: str, run: Run, choice: Choice, style: Style, frames: int, flow: GradientFlowVisualization | None
+) -> Picture:
     if what not in SUBJECTS:
         raise SettingError(f"there is no picture {what!r}", way_out=f"There are: {', '.join(SUBJECTS)}")
     if what == "flow":
-        return FlowPicture(run, choice, style, frames)
+        return FlowPicture(run, choice, style, frames, flow)
     return (TimelinesPicture if what == "timelines" else HeatmapPicture)(run, choice, style)
 
 

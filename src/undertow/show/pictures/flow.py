@@ -7,6 +7,7 @@ from PIL import Image
 
 from undertow.errors import SettingError, UnknownNameError
 from undertow.run import Run
+from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.show.pictures.canvas import Box, Canvas, Stroke, Style
 from undertow.show.pictures.choice import Choice, loss_line
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, legend, scalar_strip, step_axis, step_name, title
@@ -26,7 +27,9 @@ _LOOK = 4096  # rows
 class FlowPicture:
     """One column of steps per frame; the still is the newest one. The scale is that of the whole run throughout."""
 
-    def __init__(self, run: Run, choice: Choice, style: Style, frames: int) -> None:
+    def __init__(
+        self, run: Run, choice: Choice, style: Style, frames: int, flow: GradientFlowVisualization | None = None
+    ) -> None:
         if choice.quantity not in (None, QUANTITY):
             raise SettingError(
                 f"the flow is drawn of {QUANTITY}, not of {choice.quantity}",
@@ -43,7 +46,7 @@ class FlowPicture:
         most = _MOST_ROWS
         if style.height is not None:
             most = max(2, (style.height - self.above - below - style.margin) // style.pixels(_LOWEST_ROW))
-        self.flow = flow_rows(run, span, frames, most, choice.globs)
+        self.flow = flow_rows(run, span, frames, most, choice.globs, flow)
         if not self.flow.rows:
             raise UnknownNameError("no module fits --layers", way_out="Without it all are drawn")
         rows = len(self.flow.rows)
