@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -57,8 +58,8 @@ def test_nothing_to_show() -> None:
 
 
 def test_the_flow_is_drawn_in_the_colours_of_its_configuration(tmp_path: Path) -> None:
-    norms = {name: np.exp(CHANCE.normal(0, 0.3, 30)) for name in ("embed", "mlp", "head")}
-    graph = [("embed", "mlp"), ("mlp", "head"), ("embed", "head")]
+    norms = {name: np.exp(CHANCE.normal(0, 0.3, 30)) for name in ("embed", "block.mlp", "block.attn", "head")}
+    graph = [("embed", "block.mlp"), ("block.mlp", "block.attn"), ("block.attn", "head"), ("embed", "head")]
     pictures = {}
     for scheme in ("Default", "Monochrome"):
         flow = GradientFlowVisualizer({"color_scheme": scheme}).generate_visualization(norms, graph=graph)
@@ -69,8 +70,12 @@ def test_the_flow_is_drawn_in_the_colours_of_its_configuration(tmp_path: Path) -
     assert grey < 30 < np.ptp(pictures["Default"], axis=2).max()
     flow.draw(tmp_path / "flow.html")
     page = (tmp_path / "flow.html").read_text("utf-8")
-    assert "data:image/png;base64," in page
+    assert "<svg" in page
     assert "GradientFlowVisualization" in page
+    flow.draw(tmp_path / "flow.svg")
+    drawing = ElementTree.fromstring((tmp_path / "flow.svg").read_text("utf-8"))
+    words = {element.text for element in drawing.iter() if element.tag.endswith("text")}
+    assert {"embed", "block.mlp", "block.attn", "head", "gradient flow"} <= words
     with pytest.raises(SettingError, match=r"flow.bmp.*\.png"):
         flow.draw(tmp_path / "flow.bmp")
 

@@ -1,10 +1,9 @@
 """Components show themselves: what they hold becomes a small run, and that is shown as any run is."""
 
-import base64
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,34 +55,36 @@ def export_frames(
         if kind == "html":
             write_report(run, path)
         else:
-            save_picture(run, path, kind, **{"what": "heatmap", **options})
+            chosen: dict[str, Any] = {"what": "heatmap", **options}
+            save_picture(run, path, kind, **chosen)
 
 
 def draw_flow(flow: GradientFlowVisualization, path: Path, options: Mapping[str, Any]) -> None:
     """The flow as `undertow export --what flow` draws it, in the colours of its configuration; by the file's ending."""
     kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("png", "webp", "gif", "mp4", "html"):
-        raise SettingError(f"{path.name} is no kind of picture", way_out="There are: .png, .webp, .gif, .mp4, .html")
+    if kind not in ("svg", "png", "webp", "gif", "mp4", "html"):
+        raise SettingError(
+            f"{path.name} is no kind of picture", way_out="There are: .svg, .png, .webp, .gif, .mp4, .html"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    given = {"what": "flow", "flow": flow, "palette": flow.visualization_config.color_scheme, **options}
+    given: dict[str, Any] = {"what": "flow", "flow": flow, "palette": flow.visualization_config.color_scheme, **options}
     with _run_of_flow(flow) as run:
         if kind != "html":
             save_picture(run, path, kind, **given)
             return
         with tempfile.TemporaryDirectory(prefix="undertow-") as folder:
-            picture = Path(folder) / "flow.png"
-            save_picture(run, picture, "png", **given)
-            image = base64.b64encode(picture.read_bytes()).decode()
+            picture = Path(folder) / "flow.svg"
+            save_picture(run, picture, "svg", **given)
+            drawing = picture.read_text(encoding="utf-8")
     page = (
         '<!doctype html><meta charset="utf-8"><title>Gradient flow</title><body style="margin:2em">'
-        f'<img alt="Gradient flow" style="max-width:100%" src="data:image/png;base64,{image}">'
-        f'<pre style="overflow-x:auto">{escaped(flow)}</pre></body>\n'
+        f'{drawing}<pre style="overflow-x:auto">{escaped(flow)}</pre></body>\n'
     )
     path.write_text(page, encoding="utf-8")
 
 
 @contextmanager
-def _run_of_frames(frames: Sequence[GradientFrame], names: Sequence[str]) -> Iterator[Run]:
+def _run_of_frames(frames: Sequence[GradientFrame], names: Sequence[str]) -> Generator[Run]:
     def numbers(frame: GradientFrame) -> _Numbers:
         return {
             layer.name: {"gradient_state": GradientState.NONE}
@@ -103,7 +104,7 @@ def _run_of_frames(frames: Sequence[GradientFrame], names: Sequence[str]) -> Ite
 
 
 @contextmanager
-def _run_of_flow(flow: GradientFlowVisualization) -> Iterator[Run]:
+def _run_of_flow(flow: GradientFlowVisualization) -> Generator[Run]:
     steps: dict[int, dict[str, Mapping[str, float]]] = {}
     for name, layer in flow.layer_flows.items():
         for one in layer.gradient_directions:
@@ -114,7 +115,7 @@ def _run_of_flow(flow: GradientFlowVisualization) -> Iterator[Run]:
 
 
 @contextmanager
-def _written(names: Sequence[str], steps: Sequence[tuple[int, _Numbers]]) -> Iterator[Run]:
+def _written(names: Sequence[str], steps: Sequence[tuple[int, _Numbers]]) -> Generator[Run]:
     """A run in a folder that is gone when it has been shown."""
     if not steps:
         raise UnreadableRunError("nothing was recorded, so there is nothing to show")

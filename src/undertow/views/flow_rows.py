@@ -62,19 +62,20 @@ def flow_rows(
 
     `flow` is what is known of it already; else it is that of the newest steps.
     """
+    nodes = set[str]() if flow is None else {node.layer_name for node in flow.flow_network.nodes}
     flow = flow or run.flow(last=NEWEST, findings=judge(run).diagnosis.findings)
     layers = in_reading_order(run.layers.parameters)
     owned: dict[str, list[Layer]] = {}
     tied: dict[str, list[Layer]] = {}  # by modules that use what another one owns
+    # Without a graph of modules the nodes are parameters; those of plain arrays stand for themselves.
+    home = {layer.path: layer.path if layer.path in nodes else _owner(layer.path) for layer in layers}
     for layer in layers:
-        owned.setdefault(_owner(layer.path), []).append(layer)
+        owned.setdefault(home[layer.path], []).append(layer)
         for path in layer.shared_with:
             tied.setdefault(_owner(path), []).append(layer)
-    home = {layer.path: _owner(layer.path) for layer in layers}  # without a graph of modules the nodes are parameters
     executed = [node.path for node in run.graph.nodes if node.path and not node.is_merge]
     executed += [node.layer_name for node in flow.flow_network.nodes]
-    nodes = list(dict.fromkeys(home.get(name, name) for name in executed))
-    names = _with_nodes(list(owned), nodes)
+    names = _with_nodes(list(owned), list(dict.fromkeys(home.get(name, name) for name in executed)))
     owned = {name: owned.get(name) or tied.get(name, []) for name in names}
     if globs:
         names = [name for name in names if any(fits(one, globs) for one in (name, *owned[name]))]

@@ -305,7 +305,7 @@ class GradientFlowVisualization(Record):
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
     def draw(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """The flow as a picture, by the file's ending: .png, .webp, .gif and .mp4 (which move), .html.
+        """The flow as a picture, by the file's ending: .svg, .png, .html, or .gif, .webp and .mp4, which move.
 
         Colours are those of `visualization_config`; `options` are those of `undertow export`:
         theme, size, layers, steps.

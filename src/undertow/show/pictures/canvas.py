@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,11 +40,15 @@ class Style:
     typeface: Typeface
     width: int = 1200
     height: int | None = None  # None: as much as the content asks for
+    sheet: Callable[[Style, int], Canvas] | None = None  # what to draw on; None: pixels
 
     def pixels(self, length: float) -> int:
         """A length meant for a picture of the usual size: text grows with the picture."""
         scale = self.width / 1200 if self.height is None else min(self.width / 1200, self.height / 420)
         return max(1, round(length * min(4.0, max(0.85, scale))))
+
+    def canvas(self, height: int) -> Canvas:
+        return (self.sheet or Canvas)(self, height)
 
     @property
     def text(self) -> int:

@@ -13,6 +13,7 @@ from undertow.show.pictures.flow import FlowPicture
 from undertow.show.pictures.heatmap import HeatmapPicture
 from undertow.show.pictures.timelines import TimelinesPicture
 from undertow.show.pictures.typeface import Typeface
+from undertow.show.pictures.vector import VectorCanvas
 from undertow.views.palette import INKS, Theme, palette_of
 
 KINDS = ("png", "gif", "webp", "mp4")
@@ -42,13 +43,15 @@ def save_picture(
 ) -> None:
     """Draw `what` of the run ("heatmap", "flow" or "timelines") into a file.
 
-    PNG is a still, GIF and MP4 move; WebP moves unless `still`. Without `what`, stills are heatmaps and what moves
-    is the flow, computed here unless `flow` is given. The colour scale is that of the whole run in every frame.
+    PNG and SVG are stills, GIF and MP4 move; WebP moves unless `still`. Without `what`, stills are heatmaps and what
+    moves is the flow, computed here unless `flow` is given. The colour scale is that of the whole run in every frame.
     """
     moves = kind in ("gif", "mp4") or (kind == "webp" and not still)
     if still and kind in ("gif", "mp4"):
         raise SettingError(f"{kind} moves: it cannot be a still", way_out="Use png, or webp with --still")
-    style = Style(palette_of(palette), INKS[Theme(theme)], Typeface(font), *_size(size))
+    style = Style(
+        palette_of(palette), INKS[Theme(theme)], Typeface(font), *_size(size), VectorCanvas if kind == "svg" else None
+    )
     choice = Choice(quantity, tuple(layers), *steps)
     count = _frames(frames, frames_per_second) if moves else 1
     picture = _picture(what or ("flow" if moves else "heatmap"), run, choice, style, count, flow)

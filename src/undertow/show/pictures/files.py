@@ -12,6 +12,7 @@ from PIL import Image
 
 from undertow.errors import SettingError
 from undertow.show.pictures.canvas import Style
+from undertow.show.pictures.vector import svg_of
 from undertow.store.exports import MissingPackageError
 from undertow.views.grid import tinted
 from undertow.views.palette import Colour
@@ -32,6 +33,9 @@ class Picture(Protocol):
 
 
 def save_still(picture: Picture, path: Path, kind: str) -> None:
+    if kind == "svg":
+        path.write_text(svg_of(picture.still()), encoding="utf-8")
+        return
     picture.still().save(path, format=kind.upper(), **({"lossless": True} if kind == "webp" else {}))
 
 

@@ -59,7 +59,7 @@ class FlowPicture:
         self.colours = grid.colours(style.palette)
         self._seen = np.maximum(grid.seen.max(axis=0), 0)  # a column in which nothing was sampled shows the one before
         height = style.height or self.above + rows * self.row + below + style.margin
-        self._canvas = Canvas(style, height)
+        self._canvas = style.canvas(height)
         gains = " · gains over the newest recorded steps" if any(row.gain is not None for row in self.flow.rows) else ""
         title(self._canvas, "gradient flow", f"{run.name} · {len(run.layers.parameters):,} layers{gains}")
         self._columns()

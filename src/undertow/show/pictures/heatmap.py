@@ -59,7 +59,7 @@ class HeatmapPicture(GrowingPicture):
         whole = grid_of(run.reader, quantity, layers, span, self.field.width)
         self.grid = folded(whole, tall)
         self.steps = Steps(whole.first, whole.width, whole.columns)
-        self.canvas = Canvas(style, style.height or above + tall + below + style.margin)
+        self.canvas = style.canvas(style.height or above + tall + below + style.margin)
         title(self.canvas, quantity.replace("_", " "), self._details(run.name, span, len(layers)))
         self.canvas.paste((left, above), field_of(self.grid, style, self.field.width, tall))
         self.canvas.outline(self.field, style.inks.rule)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from undertow.run import Run
-from undertow.show.pictures.canvas import Box, Canvas, Stroke, Style
+from undertow.show.pictures.canvas import Box, Stroke, Style
 from undertow.show.pictures.choice import Choice
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, step_axis, title
 from undertow.show.pictures.heatmap import GrowingPicture, name_room
@@ -31,7 +31,7 @@ class TimelinesPicture(GrowingPicture):
         self.grid = grid = replace(grid, scale=_scale_of(grid))
         below = style.pixels(44) + style.pixels(LEGEND_HEIGHT)
         height = style.height or style.pixels(_HEIGHT) + top + below
-        self.canvas = Canvas(style, height)
+        self.canvas = style.canvas(height)
         each = "" if grid.width == 1 else f" · largest of {grid.width:,} steps per point"
         detail = f"{run.name} · steps {span[0]:,} to {span[1]:,} · {len(layers):,} layers{each}"
         title(self.canvas, quantity.replace("_", " "), detail)
