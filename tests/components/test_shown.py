@@ -32,6 +32,8 @@ def test_animations_and_stills(animator: GradientFlowAnimator, tmp_path: Path) -
     with Image.open(tmp_path / "new folder" / "frames.gif") as picture:
         assert picture.n_frames >= 6
         assert picture.width == 640
+    with pytest.raises(SettingError, match=r"no option 'colour'.*palette"):
+        animator.export_gif(tmp_path / "frames.gif", colour="red")
     animator.export_png(tmp_path / "frames.png", size=(640, None), theme="dark", quantity="gradient_max_abs")
     with Image.open(tmp_path / "frames.png") as picture:
         assert picture.width == 640

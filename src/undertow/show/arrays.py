@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,7 @@ def export_frames(
         if kind == "html":
             write_report(run, path)
         else:
-            chosen: dict[str, Any] = {"what": "heatmap", **options}
-            save_picture(run, path, kind, **chosen)
+            save_picture(run, path, kind, **_checked({"what": "heatmap", **options}))
 
 
 def draw_flow(flow: GradientFlowVisualization, path: Path, options: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ def draw_flow(flow: GradientFlowVisualization, path: Path, options: Mapping[str,
             f"{path.name} is no kind of picture", way_out="There are: .svg, .png, .webp, .gif, .mp4, .html"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    given: dict[str, Any] = {"what": "flow", "flow": flow, "palette": flow.visualization_config.color_scheme, **options}
+    given = _checked({"what": "flow", "flow": flow, "palette": flow.visualization_config.color_scheme, **options})
     with _run_of_flow(flow) as run:
         if kind != "html":
             save_picture(run, path, kind, **given)
@@ -81,6 +81,16 @@ def draw_flow(flow: GradientFlowVisualization, path: Path, options: Mapping[str,
         f'{drawing}<pre style="overflow-x:auto">{escaped(flow)}</pre></body>\n'
     )
     path.write_text(page, encoding="utf-8")
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    legal = [
+        name for name in signature(save_picture).parameters if name not in ("run", "path", "kind", "flow", "progress")
+    ]
+    wrong = next((name for name in options if name not in (*legal, "flow")), None)
+    if wrong is not None:
+        raise SettingError(f"a picture has no option {wrong!r}", way_out=f"There are: {', '.join(legal)}")
+    return options
 
 
 @contextmanager

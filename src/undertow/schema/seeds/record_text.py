@@ -101,10 +101,11 @@ def _table(items: Sequence[tuple[str, Any]], width: int) -> Iterable[str]:
 
 
 def _flat(record: Any) -> Iterable[tuple[str, Any]]:
-    """Single values, also those of records inside."""
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if is_dataclass(value):
-            yield from _flat(value)
-        elif not isinstance(value, Mapping) and not _is_list(value):
-            yield field.name, value
+    """Single values, its own first, then those of records inside."""
+    values = [(field.name, getattr(record, field.name)) for field in fields(record)]
+    yield from (
+        (name, one) for name, one in values if not (is_dataclass(one) or isinstance(one, Mapping) or _is_list(one))
+    )
+    for _, inner in values:
+        if is_dataclass(inner):
+            yield from _flat(inner)
