@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from corpus.marks import lines_at_fault
+from corpus.fault_lines import fault_lines
 from corpus.registry import cases, controls, healthy_cases, sick_cases
 from undertow.demos.case import Case
 from undertow.schema.codes import CODES
@@ -40,11 +40,10 @@ def test_every_truth_is_complete(tier: str) -> None:
 
 
 @pytest.mark.parametrize("tier", MARKED)
-def test_marks_name_cases_and_most_cases_have_one(tier: str) -> None:
-    marks = lines_at_fault(tier)
-    assert set(marks) <= set(sick_cases(tier))
-    assert len(marks) >= 0.9 * len(sick_cases(tier))
-    assert all(1 <= len(places) <= 3 for places in marks.values())
+def test_most_cases_have_a_marked_line(tier: str) -> None:
+    counts = [len(fault_lines(case)) for case in sick_cases(tier).values()]
+    assert sum(map(bool, counts)) >= 0.9 * len(counts)
+    assert max(counts) <= 3
 
 
 def test_a_truth_covers_everything_below_it() -> None:
