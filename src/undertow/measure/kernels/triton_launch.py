@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-
 
 class Program:
     def __init__(self, function: Any, constants: dict[str, Any], **options: Any) -> None:
@@ -28,11 +26,7 @@ class Program:
         if compiled is not None and self._is_direct:
             plain = [one if type(one) is int else one.data_ptr() for one in arguments]  # pyright: ignore[reportAttributeAccessIssue]
             try:
-                stream = _stream(device.index)
-                compiled.run(
-                    programs, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None,
-                    *plain, *self._constants.values(),
-                )  # fmt: skip
+                compiled[(programs, 1, 1)](*plain, *self._constants.values())
                 return
             except TypeError:  # an older Triton, which takes other arguments, and has launched nothing
                 self._is_direct = False

@@ -183,4 +183,4 @@ def current_stream(device: int) -> int:
 def can_launch(device: int) -> bool:
     """Programs are launched on the current device; what a graph that is being captured holds is not known before it is
     replayed."""
-    return device < 0 or (torch._C._cuda_getDevice() == device and not torch._C._cuda_isCurrentStreamCapturing())
+    return device < 0 or (torch._C._cuda_getDevice() == device and not torch.cuda.is_current_stream_capturing())
