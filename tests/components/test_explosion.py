@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from undertow import WeightAnalyzer
-from undertow.components.explosion import ACTIONS, ADVICE, SEVERITIES
+from undertow.components.explosion import ACTIONS, ADVICE, SEVERITIES, _median_of_others
 from undertow.schema import GradientExplosionAnalysis
 
 NORMS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 7.0, 1e3, 1e6, math.nan, math.inf]) | st.floats(0, 1e4), max_size=12)
@@ -54,6 +54,16 @@ def test_a_larger_norm_is_never_less_severe(others: list[float], factor: float) 
 def test_the_layer_itself_is_not_its_own_measure() -> None:
     (layer,) = explosion([1.0, 1000.0], 500.0).exploding_layers
     assert layer.severity == "Critical"  # a thousand times the only other one; the median of both would say twice
+
+
+def test_the_median_is_that_of_the_others() -> None:
+    chance = np.random.default_rng(0)
+    for count in range(2, 30):
+        norms = chance.integers(1, 6, count).astype(float)
+        for place, norm in enumerate(norms):
+            expected = float(np.median(np.delete(norms, place)))
+            assert _median_of_others(norm, np.sort(norms)) == expected
+    assert _median_of_others(3.0, np.array([3.0])) == 0
 
 
 def test_absolute_size_counts_where_all_explode_alike() -> None:

@@ -48,7 +48,7 @@ def explosion_analysis(
     Its severity is the worse of two: beside the median of the other finite norms, and in multiples of the threshold.
     The network is as bad as its worst layer, or worse where many are listed.
     """
-    finite = np.array([norm for norm in norms if np.isfinite(norm)], dtype=np.float64)
+    finite = np.sort(np.array([norm for norm in norms if np.isfinite(norm)], dtype=np.float64))
     listed: list[ExplodingLayer] = []
     for place, norm in enumerate(norms):
         if norm > threshold or not np.isfinite(norm):
@@ -76,10 +76,18 @@ def explosion_analysis(
 def _severity(norm: float, finite: Floats, threshold: float) -> ExplosionSeverity:
     if not np.isfinite(norm):
         return ExplosionSeverity.CRITICAL
-    others = np.delete(finite, int(np.flatnonzero(finite == norm)[0]))
-    usual = float(np.median(others)) if len(others) else 0.0
+    usual = _median_of_others(norm, finite)
     beside = _level(norm / usual, BESIDE_OTHERS) if usual > 0 else ExplosionSeverity.LOW
     return max(beside, _level(norm / threshold, ABOVE_THRESHOLD), key=SEVERITIES.index)
+
+
+def _median_of_others(norm: float, ordered: Floats) -> float:
+    """Of the sorted norms without this one; 0 where it is the only one."""
+    count, place = len(ordered), int(np.searchsorted(ordered, norm))
+    if count < 2:
+        return 0.0
+    low, high = (ordered[middle + (middle >= place)] for middle in ((count - 2) // 2, (count - 1) // 2))
+    return float(low / 2 + high / 2)
 
 
 def _level(value: float, limits: tuple[float, ...]) -> ExplosionSeverity:
