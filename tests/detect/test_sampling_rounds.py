@@ -7,9 +7,9 @@ import pytest
 from tests.detect.building import chain
 
 from undertow.detect.engine import Condition, Engine, FrameView
-from undertow.detect.engine.sampling_rounds import PART, ROUND, SamplingRounds
+from undertow.detect.engine.sampling_rounds import PART, SamplingRounds
 from undertow.schema import Block, Frame
-from undertow.schema.quantities import ACTIVATION
+from undertow.schema.quantities import ACTIVATION, ACTIVATION_ROUND
 
 LAYERS, GRAPH = chain("first", "second", "third")
 MODULES = np.array([layer.id for layer in LAYERS.modules], np.int32)
@@ -22,7 +22,7 @@ def look(step: int, measured: list[int], share: float | None, **values: float) -
     block[[line for line, name in enumerate(ACTIVATION.names) if "nonfinite" in name]] *= 0
     for name, value in values.items():
         block[ACTIVATION.names.index(name), measured] = value
-    scalars = {"loss": 1.0} if share is None else {"loss": 1.0, ROUND: share}
+    scalars = {"loss": 1.0} if share is None else {"loss": 1.0, ACTIVATION_ROUND: share}
     return Frame(step, step, 0.0, scalars, {"activation": Block("activation", MODULES, block)})
 
 

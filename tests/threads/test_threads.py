@@ -116,6 +116,28 @@ def test_other_threads_do_not_change_what_is_read(tmp_path: Path) -> None:
     assert runs[1].diagnose().coverage.reasons[-1:] == ("another thread trains too, which is not part of this run",)
 
 
+def test_a_thread_without_an_optimizer_is_mentioned(tmp_path: Path) -> None:
+    program = """
+def train(model, steps):
+    for step in range(steps):
+        loss_of(model, step).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.01 * parameter.grad
+                parameter.grad = None
+watch()
+train(models[0], 5)
+at_once((train, models[1], 30))
+train(models[0], 5)
+"""
+    plain, _ = _run(program, tmp_path / "none", disabled="1")
+    assert _run(program, tmp_path / "run") == (plain, "")
+    run = undertow.open_run(tmp_path / "run")
+    assert len(run.steps) == 10
+    said = "another thread takes gradients of other weights, which are not part of this run"
+    assert run.diagnose().coverage.reasons.count(said) == 1
+
+
 def test_threads_that_train_the_same_parameters(tmp_path: Path) -> None:
     """While one is in its backward pass another has its own: nobody can tell what the next step is made of."""
     program = """

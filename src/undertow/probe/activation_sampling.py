@@ -10,8 +10,7 @@ from undertow.probe.schedule import Governor, Plan
 from undertow.probe.step_signals import StepSignals
 from undertow.probe.step_state import StepState
 from undertow.probe.subjects import Subjects
-
-ROUND = "activation_round"  # scalar: see docs/capture.md
+from undertow.schema.quantities import ACTIVATION_ROUND
 
 
 @dataclass(slots=True)
@@ -23,7 +22,7 @@ class SampledModules:
     def put(self, frame: RawFrame) -> None:
         frame.modules, frame.flow = self.readings, self.flow
         if self.readings and self.share is not None:
-            frame.scalars[ROUND] = self.share
+            frame.scalars[ACTIVATION_ROUND] = self.share
 
 
 class ActivationSampling:

@@ -37,20 +37,19 @@ class GuardedTaps:
                 return
             began = _now()
             try:
-                if get_ident() == thread.ident or in_any_thread:
-                    thread.in_tap = True
-                    if layers.have_gone and reads:
-                        self._find_again()
-                    work(*arguments)
-                    thread.in_tap = False
-                else:
-                    with thread.others:
-                        if thread.takes_over(*arguments):
-                            thread.in_tap = True
-                            if layers.have_gone and reads:
-                                self._find_again()
-                            work(*arguments)
-                            thread.in_tap = False
+                is_another = get_ident() != thread.ident and not in_any_thread
+                if is_another:
+                    thread.others.acquire()
+                try:
+                    if not is_another or thread.takes_over(*arguments):
+                        thread.in_tap = True
+                        if layers.have_gone and reads:
+                            self._find_again()
+                        work(*arguments)
+                        thread.in_tap = False
+                finally:
+                    if is_another:
+                        thread.others.release()
             except CriticalFindingError:  # what the user has asked for
                 self._stop()
                 raise

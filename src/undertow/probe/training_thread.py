@@ -16,6 +16,8 @@ from undertow.probe.forward import ForwardTap
 from undertow.probe.step_state import StepState
 from undertow.probe.watched_layers import WatchedLayers
 
+_ENOUGH = 3  # backward passes: fewer are no training
+
 
 class TrainingThread:
     def __init__(
@@ -67,5 +69,11 @@ class TrainingThread:
                 self._say("another thread trains too, which is not part of this run")
             return found
         if isinstance(subject, tuple) and not getattr(elsewhere, "known", False):
-            return any(map(layers.knows, leaves(subject)))
+            reached = leaves(subject)
+            found = any(map(layers.knows, reached))
+            if reached and not found:  # it may train without an optimizer that could say so
+                passes = elsewhere.passes = getattr(elsewhere, "passes", 0) + 1
+                if passes == _ENOUGH:
+                    self._say("another thread takes gradients of other weights, which are not part of this run")
+            return found
         return isinstance(subject, torch.Tensor) and layers.knows(id(subject))

@@ -185,6 +185,7 @@ ACTIVATION = _stream("activation", (
     ("recomputed_apart", "flag", _MODULE, MAX,
      "of a module that draws random numbers and ran once more in the backward pass: 1 when it drew others"),
 ), covers_modules=True)  # fmt: skip
+ACTIVATION_ROUND = "activation_round"  # a scalar: share of all modules that a round of samples has reached
 
 OPTIMIZER = _stream("optimizer", (
     ("optimizer_rate", "1", _OPTIMIZER, MAX, "learning rate of the parameter's group"),

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.schema import Block, Frame
-from undertow.schema.quantities import ACTIVATION, FLOW
+from undertow.schema.quantities import ACTIVATION, ACTIVATION_ROUND, FLOW
 
 PART = "activation part"  # the block of a frame that looked at some of the modules, as it was recorded
-ROUND = "activation_round"  # scalar: share of the modules that the round has reached with this frame
 _NONFINITE = [ACTIVATION.names.index(name) for name in ACTIVATION.names if name.endswith("nonfinite_count")]
 
 
@@ -25,7 +24,7 @@ class SamplingRounds:
         nothing of connections, which are no layers."""
         if FLOW.name in frame.blocks:
             frame = replace(frame, blocks={name: one for name, one in frame.blocks.items() if name != FLOW.name})
-        block, share = frame.blocks.get(ACTIVATION.name), frame.scalars.get(ROUND)
+        block, share = frame.blocks.get(ACTIVATION.name), frame.scalars.get(ACTIVATION_ROUND)
         if block is None:
             return frame
         if share is None:
