@@ -265,3 +265,30 @@ def test_check_does_not_pass_a_run_that_did_not_finish(tmp_path: Path, status: R
     result = invoke("check", folder)
     assert result.exit_code == 3
     assert f"not finished ({status}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("report RUN --json --markdown", "exclude each other"),
+        ("report RUN --json --html x.html", "exclude each other"),
+        ("report RUN --markdown --html x.html", "exclude each other"),
+        ("report RUN --sections flow,colours", "there is no 'colours'. There are: flow, dynamics, weights"),
+        ("report RUN --sections flow --markdown", "goes with text and --json"),
+        ("report RUN --sections flow --html x.html", "goes with text and --json"),
+        ("compare RUN", "give at least two"),
+        ("export RUN --to csv --fps 3", "--fps is for pictures"),
+        ("export RUN --to json --still", "--still is for pictures"),
+        ("export RUN --to html --layers *", "A report has all layers"),
+        ("export RUN --to html --quantity gradient_norm", "A report has all layers"),
+        ("export RUN --to png --quantity gradient_norm --quantity weight_norm", "give --quantity once"),
+        ("export RUN --to png --size large", "'large' is no size"),
+        ("export RUN --to png --steps 10-20", "'10-20' are no steps"),
+        ("demo --fault none-such", "there is no fault 'none-such'. There are: "),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_in_words(healthy: Path, arguments: str, words: str) -> None:
+    result = invoke(*(str(healthy) if one == "RUN" else one for one in arguments.split()))
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.split())
+    assert result.stdout == ""

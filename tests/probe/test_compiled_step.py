@@ -16,6 +16,7 @@ from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.quiet_steps import QuietSteps
 from undertow.probe.readings import RawFrame
 from undertow.probe.step import StepMachine
+from undertow.probe.subjects import Subjects
 from undertow.schema import Frame
 
 STEPS = 40  # signals are looked at in the first 16 and in the 32nd; steps in between are the shortest of all
@@ -215,6 +216,24 @@ def test_a_compiled_step_is_as_good_as_a_new_one(watch, monkeypatch, loop: Loop,
         assert len(one.micro_gradients) == len(other.micro_gradients)
         for name in ("exposed", "state", "carried", "optimizer"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+def test_parameters_that_come_later_are_looked_for_all_the_same(watch, monkeypatch):
+    """However many quiet steps there are in a row, none of them passes over a search."""
+    _, quiet = _count(monkeypatch)
+    searches: list[int] = []
+    rescan = Subjects.rescan
+    monkeypatch.setattr(Subjects, "rescan", lambda self: searches.append(len(done)) or rescan(self))
+    model, done = nn.Linear(6, 3), list[int]()
+    optimizer = _sgd(model)
+    with watch(model, every=1, activations=False):
+        for step in range(107):
+            optimizer.zero_grad()
+            _loss(model).backward()
+            optimizer.step()
+            done.append(step)
+    assert quiet
+    assert searches == [1, 10, 100]
 
 
 def _count(monkeypatch) -> tuple[list[Any], list[Any]]:

@@ -288,6 +288,49 @@ def test_a_compiled_step_is_seen_by_what_it_moves(watch, given: bool):
     assert (w.run.scalars("lr") == RATE).all()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")  # torch's own
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_a_step_that_is_compiled_whole_is_seen(watch, kind: type[torch.optim.Optimizer]):
+    """Only its backward pass is not: dynamo leaves that to Python, and compiles none of what we do around it."""
+    model, moves = mlp(6, 10, 4), list[float]()
+    optimizer = kind(model.parameters(), lr=torch.tensor(RATE))
+
+    @torch.compile(backend="eager")
+    def step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with watch() as w:
+        for number in range(6):
+            before = first(model).detach().clone()
+            step(*data(number))
+            moves.append(float((first(model).detach() - before).norm()))
+    np.testing.assert_allclose(w.run.series("update_norm", "0.weight"), moves, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_step_that_nobody_can_see_into_is_said(watch):
+    dynamo = pytest.importorskip("torch._dynamo")
+    if not hasattr(dynamo.config, "trace_autograd_ops"):
+        pytest.skip("this torch cannot")
+    model = mlp(6, 10, 4)
+
+    def gradients(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(cross_entropy(model(inputs), labels), list(model.parameters()))
+
+    with dynamo.config.patch(trace_autograd_ops=True), watch(model) as w:
+        compiled = torch.compile(gradients, backend="aot_eager", fullgraph=True)
+        for number in range(6):
+            for parameter, gradient in zip(model.parameters(), compiled(*data(number))):
+                parameter.data -= RATE * gradient
+    assert not len(w.run.steps)
+    said = "neither a backward pass nor a step of an optimizer was seen: what is compiled whole is hidden"
+    assert said in w.run.diagnose().coverage.reasons
+
+
 def once_before_the_optimizer(model: nn.Sequential) -> Iterator[torch.optim.Optimizer]:
     """The first gradients are inspected, then the model is initialised anew."""
     cross_entropy(model(data(0)[0]), data(0)[1]).backward()

@@ -60,18 +60,27 @@ def test_a_module_and_an_optimizer_that_were_never_initialised(tmp_path):
     assert len(run.steps) == 12
 
 
-def test_a_parameter_whose_data_gets_another_size(tmp_path):
-    model = nn.Linear(4, 4)
+@pytest.mark.parametrize("units", [2, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])  # read where it lies, and copied
+def test_a_parameter_whose_data_gets_another_size(tmp_path, units, dtype):
+    """Networks that grow or are pruned while they train: every step is measured, also the first one thereafter."""
+    model = nn.Linear(4, 4, dtype=dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with undertow.watch(model, run_dir=tmp_path / "run", every=1, quiet=True):
         for step in range(12):
             if step == 6:
-                model.bias.data, model.weight.data = torch.zeros(5), torch.randn(5, 4)
-            loss = model(torch.randn(8, 4)).square().mean()
+                model.bias.data, model.weight.data = torch.zeros(units, dtype=dtype), torch.randn(units, 4, dtype=dtype)
+            loss = model(torch.randn(8, 4, dtype=dtype)).abs().square().mean()
             loss.backward()
             optimizer.step()
+            if step == 6:
+                assert model.weight.grad is not None
+                norm = torch.view_as_real(model.weight.grad.to(torch.complex64)).norm().item()
             optimizer.zero_grad()
             del loss
     run = undertow.open_run(tmp_path / "run")
-    assert run.steps.tolist()[:6] == list(range(6))
-    assert (run.series("gradient_norm", "weight")[:6] > 0).all()
+    assert (run.status, run.steps.tolist()) == ("finished", list(range(12)))
+    norms = run.series("gradient_norm", "weight")
+    assert (norms > 0).all()
+    assert norms[6] == pytest.approx(norm, rel=1e-5)
+    assert run.layers["weight"].shape == (units, 4)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from undertow.probe.discovery import _kind
+from undertow.probe.discovery import _kind, find_roots
 from undertow.probe.forward import _first_tensor
 from undertow.probe.signals.embedding_rows import memory_of
 from undertow.probe.step_timer import StepTimer
@@ -82,3 +82,12 @@ def test_decay_inside_the_gradient_spoils_what_an_optimizer_remembers(
     assert (kept is not None) is remembers
     assert kept is None or (kept != 0).any(dim=1).tolist() == [True, True, False, False]
     assert memory_of(used, other) is None
+
+
+def test_what_was_called_gives_the_names():
+    """Where several outermost modules hold the same parameters; else the largest of them."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    parts = nn.ModuleList([*model, nn.Linear(2, 2)])
+    for called, root in (([model], model), ([model[0]], parts), ([parts], parts), ([], parts), ([parts[2]], parts)):
+        roots = find_roots(model.parameters(), called)
+        assert [id(one) for one in roots] == [id(root)], called

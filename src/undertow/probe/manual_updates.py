@@ -249,10 +249,18 @@ class ManualUpdates:
                 self._confirm()
             else:
                 self.discard()
-        if self._state.step < self._state.first_step and self._all_passes:
+        if self._state.step < self._state.first_step:
+            self._say_why_nothing()
+
+    def _say_why_nothing(self) -> None:
+        if self._all_passes:
             passes = "1 backward pass was" if self._all_passes == 1 else f"{self._all_passes:,} backward passes were"
             reason = f"{passes} seen, but neither a step of an optimizer nor a change of what got a gradient"
-            self._mailbox.post(Note("note", None, {"reason": reason}))
+        elif self._sampling.none_because:
+            reason = "neither a backward pass nor a step of an optimizer was seen: what is compiled whole is hidden"
+        else:
+            return
+        self._mailbox.post(Note("note", None, {"reason": reason}))
 
     def _optimizer_of(self, moved: Slots) -> Optimizer:
         """One that does not report its steps, as when its `step` is compiled; else a stand-in for the loop."""

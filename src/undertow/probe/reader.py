@@ -66,24 +66,24 @@ class TensorReader:
         return kernel
 
     def read(self, of: TensorList, want: Want = Want.ALL, factor: Number = 1.0) -> list[Reading]:
-        """One reading per device; none where one of these tensors is gone."""
+        """One reading per device; none where one of these tensors is gone or has got another size."""
         plain = of.plain if of.asked else self._ask(of)
         packed = None if plain is None else plain.read(int(want))
         if packed is not None:
             return [Reading(of.slots, packed, factor)]
-        tensors = of.tensors()
-        return self._read_slowly(of, tensors, want, factor) if len(tensors) == len(of.slots) else []
+        tensors = of.complete()
+        return [] if tensors is None else self._read_slowly(of, tensors, want, factor)
 
     def read_and_mark(self, of: TensorList, factor: Number = 1.0) -> tuple[list[Reading], Marks] | None:
         """A whole reading, and what it takes to notice later that any of these tensors has changed; None where one of
-        these tensors is gone.
+        these tensors is gone or has got another size.
         """
         plain = of.plain if of.asked else self._ask(of)
         found = None if plain is None else plain.read_and_mark()
         if found is not None:
             return [Reading(of.slots, found[0], factor)], Marks(of, found[1])
-        tensors = of.tensors()
-        if len(tensors) != len(of.slots):
+        tensors = of.complete()
+        if tensors is None:
             return None
         return self._read_slowly(of, tensors, Want.ALL, factor), self._marks(of, tensors)
 
@@ -167,8 +167,8 @@ class TensorReader:
         native = self._native_mark(of)
         if native is not None:
             return Marks(of, native)
-        tensors = of.tensors()
-        return self._marks(of, tensors) if len(tensors) == len(of.slots) else None
+        tensors = of.complete()
+        return None if tensors is None else self._marks(of, tensors)
 
     def changed(self, marks: Marks) -> NDArray[np.bool_]:
         """Which tensors are not what they were when marked, by the order of their list; none where one is gone."""

@@ -79,6 +79,8 @@ class SlotLists:
             references = self._layers.references
             chosen = [references[slot] for slot in slots.tolist()]
             known = list_of(slots, chosen, of_gradients, self._layers.layout.spread)
+            if not known.is_spread:
+                known.sizes, known.resized = self._layers.elements(slots), self._layers.note_gone
             if len(self._lists) < _MOST_REMEMBERED:
                 self._lists[id(slots), of_gradients] = known
         return known

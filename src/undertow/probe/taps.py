@@ -55,6 +55,8 @@ _times = 0  # that taps were installed
 _OF_HOOKS = ("before_step", "after_step")
 _lock = threading.RLock()
 _in_hooks: set[int] = set()  # threads in which torch goes through the hooks of a step: removing one would end it
+# Dynamo compiles functions that are called while it has this thread; it is given back what it had.
+_use_compiler: Callable[[Any], Any] = torch._C._dynamo.eval_frame.set_eval_frame  # pyright: ignore
 _graph_task: Callable[[], int] = torch._C._current_graph_task_id  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -98,7 +100,8 @@ def _replace(owners: tuple[Any, ...], name: str, make: _Make) -> None:
     """Put a wrapper in place, to be undone unless somebody else has put theirs over it since: then it is there to stay,
     and silent from now on."""
     original = getattr(owners[0], name)
-    wrapper = functools.wraps(original)(_uncounted(make(original, functools.partial(_tell, _times))))
+    made = make(original, functools.partial(_tell, _times))
+    wrapper = functools.wraps(original)(_uncounted(made, is_compiled=make is not _wrap_engine))
 
     def undo() -> None:
         for owner in owners:
@@ -110,7 +113,7 @@ def _replace(owners: tuple[Any, ...], name: str, make: _Make) -> None:
     _undo.append(undo)
 
 
-def _uncounted(wrapper: Any) -> Any:
+def _uncounted(wrapper: Any, is_compiled: bool = True) -> Any:
     """A warning from below it names the same line of the user's as without us: `warnings.warn` counts the calls up to
     there, and leaves out those of Python's importer, which it knows by the name of their file.
 
@@ -118,8 +121,12 @@ def _uncounted(wrapper: Any) -> Any:
     else lets a caller be left out: `skip_file_prefixes` is up to who warns. The price is that a traceback through a
     tap shows no source line of ours. A Python that went by something else would fail tests/taps, where file and line
     of warnings are compared, and here a warning would name a line of torch's instead.
+
+    Dynamo does not compile what the importer does either, which it knows by the beginning of that name. What it
+    follows while it compiles something else, as it does the hooks of a step, must not be of that kind: it would stop.
     """
-    wrapper.__code__ = wrapper.__code__.replace(co_filename=f"{__file__} (importlib._bootstrap)")
+    name = f"{__file__} (importlib._bootstrap)" if is_compiled else f"<frozen importlib._bootstrap> ({__file__})"
+    wrapper.__code__ = wrapper.__code__.replace(co_filename=name)
     return wrapper
 
 
@@ -190,28 +197,39 @@ def _is_outermost() -> bool:
 
 def _wrap_engine(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
     """What `backward` and `grad` have made of their arguments. They themselves stay what they are: dynamo and tables
-    of users know them by identity."""
+    of users know them by identity. Inside of a compiled function, dynamo would compile what we do around it as well."""
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        if len(args) < 5 or not _is_outermost():
-            result = original(*args, **kwargs)
-            _tell_of_transformed(tell, args, result)
-            return result
-        if not kwargs.get("accumulate_grad"):
-            is_final = not args[3]  # else a graph of them was asked for: they are part of another loss
-            tell("gradients_taken", args[0], args[4], is_final)
-            result = original(*args, **kwargs)
-            if is_final:
-                tell("gradients_returned", args[4], result)
-            return result
-        tell("before_backward", args[0], args[1])
+        compiler = _use_compiler(None)
         try:
-            result = original(*args, **kwargs)
-        except BaseException:
-            tell("backward_failed")
-            raise
-        tell("after_backward")
-        return result
+            if len(args) < 5 or not _is_outermost():
+                _use_compiler(compiler)
+                result = original(*args, **kwargs)
+                _use_compiler(None)
+                _tell_of_transformed(tell, args, result)
+                return result
+            if not kwargs.get("accumulate_grad"):
+                is_final = not args[3]  # else a graph of them was asked for: they are part of another loss
+                tell("gradients_taken", args[0], args[4], is_final)
+                _use_compiler(compiler)
+                result = original(*args, **kwargs)
+                _use_compiler(None)
+                if is_final:
+                    tell("gradients_returned", args[4], result)
+                return result
+            tell("before_backward", args[0], args[1])
+            try:
+                _use_compiler(compiler)
+                result = original(*args, **kwargs)
+            except BaseException:
+                _use_compiler(None)
+                tell("backward_failed")
+                raise
+            _use_compiler(None)
+            tell("after_backward")
+            return result
+        finally:
+            _use_compiler(compiler)
 
     return run_backward
 

@@ -50,6 +50,8 @@ class TensorList:
     asked: bool = False  # whether the native kernel can read them where they lie
     plain: Any = None  # and how, if it can
     is_spread: bool = False  # this process holds only parts of some
+    sizes: list[int] | None = None  # elements of each, where these are known
+    resized: Callable[[], None] | None = None  # called when one has others: its data was replaced
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -59,6 +61,17 @@ class TensorList:
         if not self.of_gradients:
             return self.parameters
         return [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
+
+    def complete(self) -> list[torch.Tensor] | None:
+        """All of them; None where one is gone, or has got another size."""
+        tensors = self.tensors()
+        if len(tensors) != len(self.slots):
+            return None
+        if self.sizes is not None and [tensor.numel() for tensor in tensors] != self.sizes:
+            if self.resized is not None:
+                self.resized()
+            return None
+        return tensors
 
     def placed(
         self, readings: list[Reading], tensors: Sequence[torch.Tensor], kernel_for: Callable[[str], Kernel]

@@ -54,6 +54,7 @@ class WatchedLayers:
         self.have_gone = False  # some of them, since the last update
         self.slot_of: dict[int, int] = {}  # id of a tensor → its slot; of one that is gone until the next update
         self.free: list[int] = []  # slots of tensors that are trained whatever their flag says
+        self._elements: list[int] = []  # of each tensor, by slot
         self.module_layer: dict[int, int] = {}  # id of a module → layer id
         self.skipped: set[str] = set()
         self.generation = 0
@@ -84,7 +85,7 @@ class WatchedLayers:
         for slot, identity in enumerate(self.slot_of):  # a new tensor may lie where another one of them lay
             tensor = tensors.get(self.path(slot))
             if tensor is not None:
-                self.references[slot] = ref(tensor, self._note_gone)
+                self.references[slot] = ref(tensor, self.note_gone)
             now = identity if tensor is None else id(tensor)
             owners[now], slot_of[now] = self.owners[identity], slot
         self.owners, self.slot_of = owners, slot_of
@@ -122,6 +123,10 @@ class WatchedLayers:
         slot = self.slot_of.get(identity)
         return slot is not None and self.references[slot]() is not None
 
+    def elements(self, slots: NDArray[np.int64]) -> list[int]:
+        """Of the tensor in each slot, as they were found; a complex number is one."""
+        return [self._elements[slot] for slot in slots.tolist()]
+
     def tensors(self) -> list[torch.Tensor]:
         """Those that are still there."""
         return [tensor for one in self.references if (tensor := one()) is not None]
@@ -138,8 +143,8 @@ class WatchedLayers:
         return (self.sequence.index(layer_id) if layer_id in self.sequence else len(self._layers), slot)
 
     def update(self, found: Found) -> bool:
-        """Take in what discovery found; True when there are layers that were not there before."""
-        before = len(self._layers)
+        """Take in what discovery found; True when there are layers that were not there before, or not of this shape."""
+        before = [layer.shape for layer in self._layers]
         wanted = [parameter for parameter in found.parameters if self._wanted(parameter.path)]
         watched = [(parameter, tensor) for parameter in wanted if (tensor := parameter.reference()) is not None]
         shapes = [tuple(tensor.shape) if one.share is None else one.share.shape for one, tensor in watched]
@@ -168,19 +173,21 @@ class WatchedLayers:
                 self.module_layer[id(module)] = self._id_of_path[one.path]
         self.owners = {id(tensor): tuple(one.owners) for one, tensor in watched}
         self.have_gone = False
-        self.references = [ref(tensor, self._note_gone) for _, tensor in watched]
+        self.references = [ref(tensor, self.note_gone) for _, tensor in watched]
         self.slot_of = {id(tensor): slot for slot, (_, tensor) in enumerate(watched)}
         self.free = [slot for slot, (one, _) in enumerate(watched) if one.is_free]
         stretches = [None if one.share is None else one.share.portion for one, _ in watched]
         spread = spread_of([tensor for _, tensor in watched], [one.is_replicated for one, _ in watched], stretches)
+        self._elements = [tensor.numel() for _, tensor in watched]
         # A complex number is measured as two.
         sizes = [prod(shape) * (2 if tensor.is_complex() else 1) for shape, (_, tensor) in zip(shapes, watched)]
         ids = [self._id_of_path[one.path] for one, _ in watched]
         self.layout = self._make_layout(list(zip(ids, sizes)), spread)
-        return len(self._layers) > before
+        return [layer.shape for layer in self._layers] != before
 
-    def _note_gone(self, reference: ref[torch.Tensor]) -> None:
-        """In whatever thread and moment a tensor is freed: only noted, since anything may be under way."""
+    def note_gone(self, reference: ref[torch.Tensor] | None = None) -> None:
+        """In whatever thread and moment a tensor is freed, or has got another size: only noted, since anything may be
+        under way."""
         self.have_gone = True
 
     def _wanted(self, path: str) -> bool:

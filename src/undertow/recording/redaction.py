@@ -10,10 +10,12 @@ REDACTED = "[redacted]"
 # The last word of a name, or its last two, that say its value is a secret: `--hf-token`, but not `--tokenizer`.
 _SECRET = {
     "token", "secret", "password", "passwd", "pwd", "passphrase", "credential", "credentials", "auth", "authorization",
-    "bearer", "cookie", "apikey", "dsn", "webhook",
+    "bearer", "cookie", "apikey", "dsn", "webhook", "sig", "signature", "sas",
 }  # fmt: skip
 _KEYS = {"api", "access", "secret", "private", "signing", "encryption", "account", "auth", "license", "service"}
 _NAMED = re.compile(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)(?P<sign>[=:])(?P<value>.+)", re.DOTALL)
+# The same somewhere within an argument: in the query of an address, or in JSON.
+_INNER = re.compile(r"""(?P<name>[A-Za-z][\w.-]*)(?P<sign>["']?\s*[=:]\s*["']?)(?P<value>[^\s&;,"'}]+)""")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _USER = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # `user:password` in an address
 _RUN = re.compile(r"[A-Za-z0-9+]{20,}")
@@ -38,16 +40,28 @@ def _argument(argument: str) -> str:
 
 
 def _value(name: str, value: str) -> str:
-    words = [word.lower() for word in _WORD.findall(name)]
-    if words[-1:] == ["sink"] or words[-1:] == ["sinks"]:
+    if _words(name)[-1:] in (["sink"], ["sinks"]):
         return re.sub(r"(?<=:)[^,\s]+", REDACTED, value)
-    if words and (words[-1] in _SECRET or (len(words) > 1 and words[-1] == "key" and words[-2] in _KEYS)):
-        return REDACTED
-    return _argument(value)
+    return REDACTED if _is_secret(name) else _argument(value)
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def _is_secret(name: str) -> bool:
+    words = _words(name)
+    return bool(words) and (words[-1] in _SECRET or (len(words) > 1 and words[-1] == "key" and words[-2] in _KEYS))
 
 
 def _without_random(text: str) -> str:
-    return _RUN.sub(lambda run: REDACTED if _looks_random(run[0]) else run[0], _USER.sub(REDACTED, text))
+    text = _INNER.sub(_inner, _USER.sub(REDACTED, text))
+    return _RUN.sub(lambda run: REDACTED if _looks_random(run[0]) else run[0], text)
+
+
+def _inner(found: re.Match[str]) -> str:
+    value = REDACTED if _is_secret(found["name"]) else _INNER.sub(_inner, found["value"])
+    return found["name"] + found["sign"] + value
 
 
 def _looks_random(text: str) -> bool:

@@ -95,6 +95,23 @@ def test_however_it_ends_the_terminal_is_given_back(live: Path, way: str) -> Non
         assert code == {"an exception": 1, "a signal": -signal.SIGINT, "kill -9": -signal.SIGKILL, "os._exit": 3}[way]
 
 
+def test_closing_twice_touches_no_file_that_was_opened_since(live: Path) -> None:
+    """The program's next files get the numbers of those that were closed."""
+    body = """
+view.close()
+pipes = [os.pipe() for _ in range(4)]
+view.close()
+for reader, writer in pipes:
+    os.write(writer, b"mine")
+    print("read", os.read(reader, 9).decode())
+sys.stdin.readline()
+"""
+    with Terminal(program(live, body), 90, 28, TRUE) as terminal:
+        terminal.until(lambda: "\n".join(terminal.history).count("read mine") == 4, "what was written, and no more")
+        terminal.press("\r")
+        assert terminal.until_over() == 0
+
+
 @pytest.mark.parametrize(("gives_way", "seen"), [(True, False), (False, True)])
 def test_a_progress_bar_is_left_alone(live: Path, gives_way: bool, seen: bool) -> None:
     body = """

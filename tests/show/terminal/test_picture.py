@@ -86,6 +86,17 @@ def test_it_fits_whatever_the_size(run: Path, hostile: Path, columns: int, rows:
                 assert cell_len(text) <= columns
 
 
+def test_keys_are_named_as_far_as_there_is_room(run: Path) -> None:
+    keys = ("space play", "← → step", "+ - zoom", "? keys", "q quit")
+    shown = [
+        Picture(camera(run), NO_COLOUR).lines(Moment(5, 0, 119, keys=keys), columns, 24)[-1].split("  ")
+        for columns in (100, 44, 34, 20)
+    ]
+    assert [[word.strip() for word in words if word.strip()] for words in shown] == [
+        list(keys), [*keys[:2], *keys[-2:]], [keys[0], *keys[-2:]], list(keys[-2:]),
+    ]  # fmt: skip
+
+
 def test_nothing_of_the_future_is_shown(run: Path) -> None:
     lines = Picture(camera(run), NO_COLOUR).lines(Moment(59, 0, 119), 80, 30)
     assert not any("╳" in line for line in lines[1:-2] if "not finite" not in line)

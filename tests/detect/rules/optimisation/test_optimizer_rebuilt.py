@@ -48,3 +48,20 @@ def test_an_optimizer_of_every_epoch(every: int, alarms: list[str], slower: floa
         scalars = {"loss": loss, "lr": rate} | ({"optimizer_made_anew": 1.0} if anew else {})
         run.run(1, scalars=scalars, streams=WITH_OPTIMIZER, **ADAM)
     assert run.alarms() == (alarms if slower == 1.0 else [])
+
+
+@pytest.mark.parametrize(
+    ("anew_at", "alarms"),
+    [
+        ((10, 20, 30, 40, 50, 60), ["OPT008"]),
+        ((10, 20, 40, 50, 60, 70), ["OPT008"]),  # once nobody looked
+        ((10, 20, 50, 60, 70, 80), ["OPT008"]),  # twice in a row
+        ((10, 24, 34, 49, 59, 73), []),  # by no rule: whoever does it means it
+    ],
+)
+def test_an_optimizer_at_even_intervals(anew_at: tuple[int, ...], alarms: list[str]) -> None:
+    run = training(*OPT008)
+    for loss in falling(100):
+        scalars = {"loss": loss, "lr": 0.1} | ({"optimizer_made_anew": 1.0} if run.step in anew_at else {})
+        run.run(1, scalars=scalars, streams=WITH_OPTIMIZER, **ADAM)
+    assert run.alarms() == alarms
