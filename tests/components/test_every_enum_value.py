@@ -421,3 +421,12 @@ def test_the_table_in_the_docs_names_every_value() -> None:
     rows = {tuple(re.findall(r"`([^`]+)`", line)[:2]) for line in text.splitlines() if line.startswith("| `")}
     expected = {(name, str(value)) for name, kind in all_enums().items() for value in kind}
     assert expected <= rows, sorted(expected - rows)
+
+
+@pytest.mark.parametrize(
+    ("spread", "hint"),
+    [(LATE, "Keep a checkpoint"), (RISING, "Keep a checkpoint"), (CALM, "Recording every few steps")],
+)
+def test_advice_goes_with_the_outlook(spread: np.ndarray, hint: str) -> None:
+    said = " ".join(stability(spread).stability_forecast.recommended_monitoring)
+    assert hint in said

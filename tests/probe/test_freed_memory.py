@@ -63,6 +63,27 @@ for step in range(8):
     storage.resize_(4000)
     storage.copy_(kept)
 """,
+    "a frozen weight whose data is replaced by nothing": """
+model[0].weight.requires_grad_(False)
+optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad])
+watch()
+for step in range(8):
+    train(step)
+    kept, model[0].weight.data = model[0].weight.data, torch.empty(0)
+    optimizer.step()
+    model[0].weight.data = kept
+""",
+    "a frozen weight that is there only while its model runs": """
+model[0].weight.requires_grad_(False)
+kept, model[0].weight.data = model[0].weight.data, torch.empty(0)
+model[0].register_forward_pre_hook(lambda *_: setattr(model[0].weight, "data", kept))
+model[0].register_forward_hook(lambda *_: setattr(model[0].weight, "data", torch.empty(0)))
+optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad])
+watch()
+for step in range(8):
+    train(step)
+    optimizer.step()
+""",
     "a gradient": """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 optimizer.register_step_pre_hook(lambda *_: setattr(model[0].weight, "grad", None))
@@ -135,6 +156,8 @@ def test_a_training_that_gives_memory_back(name, tmp_path: Path) -> None:
     assert printed[0] == printed[1]
     run = undertow.open_run(tmp_path / "run")
     assert (run.status, run.steps.tolist()) == ("finished", list(range(8)))
+    there = next(path for path in run.layers.paths if path in ("2.weight", "last.weight"))
+    assert np.isfinite(run.series("weight_norm", there)).all()
 
 
 _KERNELS = [kernel for kernel in ("native", "torch", "reference", "triton") if kernel in available()]

@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -57,6 +58,59 @@ def test_training_is_bit_identical(watch, name, found_by_itself):
     assert plain[0] == seen[0], "losses differ"
     assert plain[1] == seen[1], "weights differ"
     assert plain[2] == seen[2], "random streams differ"
+
+
+class Noting(torch.Tensor):
+    """A class of tensors that knows how often it is asked for something."""
+
+    asked = 0
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        Noting.asked += 1
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+class Draws(nn.Module):
+    """Draws a random number whatever it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.layer.weight = nn.Parameter(self.layer.weight.detach().as_subclass(Noting))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(inputs)
+
+    def parameters(self, recurse: bool = True):
+        torch.rand(1)
+        return super().parameters(recurse)
+
+    def named_modules(self, *arguments, **settings):
+        torch.rand(1)
+        return super().named_modules(*arguments, **settings)
+
+    def __len__(self) -> int:
+        raise AssertionError
+
+    __bool__ = __iter__ = __len__
+
+
+@pytest.mark.parametrize("found_by_itself", [False, True], ids=["given", "found"])
+def test_methods_of_the_user_are_not_called(watch, found_by_itself):
+    results = []
+    for watched in (False, True):
+        torch.manual_seed(11)
+        Noting.asked, model = 0, Draws()
+        optimizer = torch.optim.SGD(model.layer.parameters(), lr=0.1)
+        with watch(None if found_by_itself else model, activations=True) if watched else nullcontext() as w:
+            for _ in range(12):
+                optimizer.zero_grad()
+                model(torch.randn(3, 8)).square().mean().backward()
+                optimizer.step()
+        results.append((Noting.asked, torch.get_rng_state().tolist(), model.layer.bias.tolist()))
+    assert results[0] == results[1]
+    assert len(w.run.steps) == 12
 
 
 def _open_files() -> set[str]:

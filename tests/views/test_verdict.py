@@ -37,3 +37,12 @@ def test_a_closed_run_is_listed_with_its_cause_and_one_in_progress_with_the_wors
         assert glance.health is Health.CRITICAL
         assert glance.finding is not None
         assert glance.finding.code == code
+
+
+def test_of_findings_as_bad_as_each_other_the_earliest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    later, first = event("NUM002", Severity.SEVERE, 15), event("GRD007", Severity.SEVERE, 3)
+    for events in ([later, first], [first, later]):
+        monkeypatch.setattr(verdict, "read_journal", lambda _, events=events: ([{"kind": "layers"}, *events], 0))
+        glance = glance_at_journal(replace(CLOSED, cause=""))
+        assert glance.finding is not None
+        assert (glance.finding.code, glance.finding.first_step) == ("GRD007", 3)

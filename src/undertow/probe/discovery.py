@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from undertow.probe.autograd_graph import Owner
 from undertow.probe.distributed.fsdp import Share, shares_of
+from undertow.probe.unseen import modules_of, parameters_of, unseen
 from undertow.schema import LayerKind
 
 try:
@@ -120,9 +121,9 @@ def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()
     candidates: list[tuple[bool, int, nn.Module, set[int]]] = []
     for module in modules:
         if id(module) not in children:
-            owned = {id(parameter) for parameter in module.parameters()}
+            owned = {id(parameter) for parameter in parameters_of(module)}
             if owned & wanted:
-                was_called = any(id(part) in called_ids for part in module.modules())
+                was_called = any(id(part) in called_ids for part in modules_of(module))
                 candidates.append((was_called, len(owned), module, owned))
     candidates.sort(key=lambda candidate: candidate[:2], reverse=True)
     roots: list[nn.Module] = []
@@ -171,6 +172,16 @@ def describe(
 
     Of models that are gone, by what was found before, those parts are left that the program still holds.
     """
+    with unseen():  # classes of tensors are asked nothing
+        return _describe(roots, optimizers, before, free)
+
+
+def _describe(
+    roots: dict[str, nn.Module],
+    optimizers: Sequence[Optimizer],
+    before: Found | None,
+    free: Mapping[str, torch.Tensor],
+) -> Found:
     found = Found()
     by_id: dict[int, FoundParameter] = {}
     for prefix, root in roots.items():
@@ -178,7 +189,7 @@ def describe(
         replicated = {parameter for parameter, share in shares.items() if share.portion is None}
         for path, module in _named_modules(root, prefix):
             if type(module).__name__ == "DistributedDataParallel":
-                replicated |= {id(parameter) for parameter in module.parameters()}
+                replicated |= {id(parameter) for parameter in parameters_of(module)}
             if type(module).__name__ == "OptimizedModule":
                 found.is_compiled = True
             if type(module).__name__ in _WRAPPER_TYPES:

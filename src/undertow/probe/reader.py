@@ -90,11 +90,15 @@ class TensorReader:
     def _read_slowly(self, of: TensorList, found: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
         with torch.no_grad():
             tensors = [tensor.detach() for tensor in found]
+            slots = of.slots
+            if of.some_are_empty:
+                there = [place for place, tensor in enumerate(tensors) if tensor.numel()]
+                slots, tensors = slots[there], [tensors[place] for place in there]
             try:
-                readings = self._read_by_device(of.slots, tensors, want, factor)
+                readings = self._read_by_device(slots, tensors, want, factor)
             except FreedMemoryError:
                 there = [place for place, tensor in enumerate(tensors) if not is_freed(tensor)]
-                readings = self._read_by_device(of.slots[there], [tensors[place] for place in there], want, factor)
+                readings = self._read_by_device(slots[there], [tensors[place] for place in there], want, factor)
             return of.placed(readings, found, self.kernel_for)
 
     def _read_by_device(self, slots: Slots, tensors: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
@@ -116,8 +120,8 @@ class TensorReader:
     def _ask(self, of: TensorList) -> Any:
         """How the kernel of their device can read these tensors where they lie; None when it cannot."""
         of.asked = True
-        tensors = of.tensors()
-        if len(tensors) == len(of.slots) > 0:
+        tensors = of.complete()
+        if tensors and not of.some_are_empty:
             device = tensors[0].device
             plain_of = getattr(self.kernel_for(device.type), "plain", None)
             of.plain = None if plain_of is None else plain_of(tensors, of.references, of.of_gradients)

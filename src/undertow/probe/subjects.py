@@ -18,6 +18,7 @@ from undertow.probe.readings import Slots
 from undertow.probe.slot_lists import SlotLists
 from undertow.probe.tensor_list import have_gradient
 from undertow.probe.tensor_names import names_of
+from undertow.probe.unseen import parameters_of
 from undertow.probe.watched_layers import SlotLayout, WatchedLayers
 from undertow.probe.watched_optimizers import WatchedOptimizers
 from undertow.probe.zero_grad_tracking import ZeroGradTracker
@@ -94,7 +95,7 @@ class Subjects:
         reached = autograd_graph.leaf_tensors(loss)
         if not self._is_given:
             in_use = {id(tensor) for tensor in reached}
-            in_use |= {id(p) for module in called for p in module.parameters()}
+            in_use |= {id(p) for module in called for p in parameters_of(module)}
             in_use |= {id(t) for t in discovery.optimizer_tensors([stepping] if stepping is not None else [])}
         else:
             self._found = discovery.describe(self.roots, (), self._found)
@@ -131,7 +132,7 @@ class Subjects:
 
     def _set_free(self, tensors: Sequence[torch.Tensor], roots: Sequence[nn.Module]) -> None:
         """Weights that no model owns go by the names that the program gives them."""
-        owned = {id(parameter) for root in roots for parameter in root.parameters()}
+        owned = {id(parameter) for root in roots for parameter in parameters_of(root)}
         loose = [tensor for tensor in tensors if id(tensor) not in owned]
         names = names_of(loose, set(self.free))
         self.free |= {name: weakref.ref(tensor) for name, tensor in zip(names, loose)}
@@ -244,7 +245,7 @@ class Subjects:
     def _own(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether a watched model holds one of these: a part of it may have been replaced since the last search."""
         wanted = {id(tensor) for tensor in tensors}
-        return any(id(parameter) in wanted for root in self.roots.values() for parameter in root.parameters())
+        return any(id(parameter) in wanted for root in self.roots.values() for parameter in parameters_of(root))
 
     def _take_in(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Models that nobody named and that turn up later; True when there are new layers, or old ones are reused."""

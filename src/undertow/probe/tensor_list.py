@@ -52,6 +52,7 @@ class TensorList:
     is_spread: bool = False  # this process holds only parts of some
     sizes: list[int] | None = None  # elements of each, where these are known
     resized: Callable[[], None] | None = None  # called when one has others: its data was replaced
+    some_are_empty: bool = False  # of those that were not, for now: their memory was given back
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -67,7 +68,11 @@ class TensorList:
         tensors = self.tensors()
         if len(tensors) != len(self.slots):
             return None
-        if self.sizes is not None and [tensor.numel() for tensor in tensors] != self.sizes:
+        counts = self.sizes if self.sizes is None else [tensor.numel() for tensor in tensors]
+        self.some_are_empty = counts != self.sizes
+        if counts is None or self.sizes is None or not self.some_are_empty:
+            return tensors
+        if any(count not in (0, size) for count, size in zip(counts, self.sizes)):
             if self.resized is not None:
                 self.resized()
             return None

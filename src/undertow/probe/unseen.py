@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.compiler import is_dynamo_compiling
 from torch.utils._python_dispatch import _disable_current_modes
@@ -65,3 +66,25 @@ def unseen() -> AbstractContextManager[Any]:
 def _outside() -> Iterator[None]:
     with _core.DisableTorchFunction(), _disable_current_modes():
         yield
+
+
+def modules_of(root: nn.Module) -> Iterator[nn.Module]:
+    """It and all of its parts, as torch keeps them: `modules()` may be the user's own, and draw random numbers."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield module
+            waiting += reversed([part for part in module._modules.values() if part is not None])
+
+
+def parameters_of(root: nn.Module) -> Iterator[nn.Parameter]:
+    """Of all its parts, each once."""
+    seen: set[int] = set()
+    for module in modules_of(root):
+        for parameter in module._parameters.values():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter

@@ -97,6 +97,13 @@ def test_bars_of_the_flow_tell_the_norm_at_their_step(broken: Run) -> None:
     assert "not finite" in picture.flow.rows[0].notes
 
 
+def test_the_loss_below_the_flow_reaches_from_the_first_step_to_the_last(broken: Run) -> None:
+    picture = FlowPicture(broken, Choice(), style(), 10)
+    first, last, strip = int(broken.steps[0]), int(broken.steps[-1]), picture._strip
+    assert picture._over.across(strip, first) == strip.left
+    assert picture._over.across(strip, last + 1) == strip.left + strip.width
+
+
 def test_colours_of_the_flow_stay_the_same_through_the_animation(marked: Run) -> None:
     picture = FlowPicture(marked, Choice(), style(), STEPS_SHOWN)
     rising, falling = picture.colours[0], picture.colours[5]

@@ -15,7 +15,7 @@ from undertow.run import open_run
 from undertow.show.terminal.ability import Ability, Depth
 from undertow.show.terminal.camera import Camera
 from undertow.show.terminal.playback import _ACTS
-from undertow.show.terminal.player import Player
+from undertow.show.terminal.player import _GONE, Player
 
 KEYS = st.sampled_from([*_ACTS, "enter", "backspace", "x", "*", "redraw"])
 SIZES = st.tuples(st.integers(1, 300), st.integers(1, 70))
@@ -41,3 +41,12 @@ def test_any_keys_at_any_size(
             continue  # cut off by the screen
         assert len(lines) <= rows
         assert all(cell_len(re.sub(r"\x1b\[[0-9;]*[mG]", "", line)) <= columns for line in lines)
+
+
+def test_the_last_picture_of_a_run_that_is_gone_stays(tmp_path: Path) -> None:
+    player = Player(Camera(open_run(story(tmp_path / "run"))), Ability(Depth.NONE))
+    before = player._lines_or_before(80, 24)
+    player.status = _GONE
+    *picture, message = player._lines_or_before(80, 24)
+    assert picture == before[:23]
+    assert message.strip() == f"{_GONE}  q quit"

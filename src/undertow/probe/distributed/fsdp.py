@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from undertow.probe.distributed.portions import Portion
+from undertow.probe.unseen import modules_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _handles(roots: Iterable[torch.nn.Module]) -> Iterator[Any]:
     if kind is None:
         return
     for root in roots:
-        for module in root.modules():
+        for module in modules_of(root):
             handle: Any = module._handle if isinstance(module, kind) else None
             if handle is not None:
                 yield handle
@@ -91,7 +92,7 @@ def gathered_parameters(roots: Iterable[torch.nn.Module]) -> list[tuple[torch.Te
     """Each whole parameter, as soon as there is one, and the shard it stands for."""
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
     for root in roots:
-        for module in root.modules():
+        for module in modules_of(root):
             state = getattr(module, "_get_fsdp_state", None)
             for one in _parameters(state()) if state is not None else ():
                 gathered, sharded = getattr(one, "_unsharded_param", None), getattr(one, "sharded_param", None)

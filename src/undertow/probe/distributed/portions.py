@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels.tensors import array_of
+from undertow.probe.unseen import modules_of
 
 Ints = NDArray[np.int64]
 
@@ -152,4 +153,4 @@ def gathers_parameters(module: torch.nn.Module) -> bool:
     """Whether FSDP, of either kind, manages parts of it: its parameters are then plain tensors while it runs."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     kinds = tuple(kind for name in _FSDP if (kind := getattr(fsdp, name, None)) is not None)
-    return bool(kinds) and any(isinstance(part, kinds) for part in module.modules())
+    return bool(kinds) and any(isinstance(part, kinds) for part in modules_of(module))

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from undertow.probe.unseen import modules_of, parameters_of
+
 _FIRST = 64  # elements: an update by hand moves some of them
 
 _State = tuple[int, torch.Tensor | None]  # version and first elements, of a tensor that can be read
@@ -35,7 +37,7 @@ class UnregisteredParameters:
             return
         if len(strange) < len(ran):  # a watched model ran, too
             for root in roots:
-                for part in root.modules():
+                for part in modules_of(root):
                     if part is not root or not _is_criterion(root):
                         strange.pop(id(part), None)
         for module in strange.values():
@@ -87,5 +89,5 @@ def _state(tensor: torch.Tensor) -> _State:
 
 def _is_criterion(module: nn.Module) -> bool:
     """Whether all its parameters are its own, and it is none of PyTorch's layers."""
-    own, all_of_them = len(module._parameters), sum(1 for _ in module.parameters())
+    own, all_of_them = len(module._parameters), sum(1 for _ in parameters_of(module))
     return 0 < all_of_them <= own and not type(module).__module__.startswith("torch.")
