@@ -39,3 +39,16 @@ def test_the_cost_is_written_as_in_the_report() -> None:
     assert closing.startswith("healthy; 3 steps watched, at 308.6 % of the step time (1.00 ms a step).")
     overhead = diagnose([], run="", facts=facts, layers=LayerTable(), steps=StepRange(0, 2, 3)).overhead
     assert cost(overhead).startswith("308.6 % of the step time")
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"), [(1, "1 step watched"), (2, "2 steps watched"), (4000, "4,000 steps watched")]
+)
+def test_steps_are_counted_in_words(steps: int, words: str) -> None:
+    assert line(RunFacts(status=RunStatus.FINISHED), steps).startswith(f"healthy; {words}. Read more")
+
+
+def test_of_many_reasons_two_are_said() -> None:
+    facts = RunFacts(status=RunStatus.FINISHED, reasons=["one.", "two.", "three."])
+    said = line(facts, 0)
+    assert said == "nothing was recorded: one; two (r)"
