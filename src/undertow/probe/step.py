@@ -56,6 +56,7 @@ class StepMachine:
     ) -> None:
         self.subjects = subjects
         self.governor = governor
+        self.stopped: Callable[[], object] = lambda: None  # told, by whatever thread, that this has ended
         self._state = StepState(first_step, governor.plan(0))
         self._timer = StepTimer()
         self._reader = TensorReader()
@@ -127,6 +128,7 @@ class StepMachine:
         """From any thread."""
         self._taps.are_closed = True
         taps.remove(self)
+        self.stopped()
         self._forward.stop()
         self._forward.take()
         self._forward.error = None

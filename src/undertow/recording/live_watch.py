@@ -82,6 +82,7 @@ class LiveWatch(Watch):
         self._source: SourceWatch | None = None
         if settings.source and self._recording is not None:
             self._source = SourceWatch(subjects, self._mailbox.post, lambda: self._recorder.step, roots is None)
+            self._recorder.stopped = self._source.stop
         run.attach(self._recorder, self._mailbox)
         self._recorder.start()
         if self._source is not None and self._recording is not None:
@@ -145,7 +146,7 @@ class LiveWatch(Watch):
                         try:
                             self._recorder.finish()
                             if self._source is not None:
-                                self._source.stop()
+                                self._source.stop()  # by the thread that trains: what it has entered, it leaves
                         except Exception as error:
                             self._stumble(error)
                         finally:

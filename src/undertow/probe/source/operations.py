@@ -38,7 +38,7 @@ HANDING_ON = frozenset({
     "mT", "to", "type", "float", "double", "half", "bfloat16", "long", "int", "bool", "byte", "cpu", "cuda",
     "contiguous", "clone", "detach", "data", "index_select", "gather", "select", "narrow", "chunk", "split",
     "unbind", "expand", "expand_as", "repeat", "stack", "cat", "concat", "requires_grad", "pin_memory", "type_as",
-    "view_as", "reshape_as", "movedim", "swapaxes", "ravel", "take", "as_tensor", "iter", "alias",
+    "view_as", "reshape_as", "movedim", "swapaxes", "ravel", "take", "as_tensor", "iter", "alias", "library",
 })  # fmt: skip
 # Arithmetic on two tensors, which may be of shapes that do not match.
 ARITHMETIC = frozenset({
@@ -53,6 +53,7 @@ SAYING = frozenset({
     "register_hook", "retain_grad", "backward", "get_device", "untyped_storage", "is_nonzero", "is_same_size", "repr",
     "format", "hash", "broadcast_shapes", "is_set_to", "broadcast_tensors",
 })  # fmt: skip
+LIBRARY = "library"  # done by a library on its own account, whatever it is
 PROPERTIES = frozenset({"data", "T", "mT", "H", "mH", "real", "imag"})
 SETTERS = frozenset({"requires_grad", "data", "grad"})
 

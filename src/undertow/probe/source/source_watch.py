@@ -216,8 +216,15 @@ class _Steps:
         self._left.discard(id(optimizer))
         self._stepped.add(id(optimizer))
         self._steps_left -= 1
-        if self._xray is not None and (self._steps_left <= 0 or self._seen_all()):
+        if self._xray is not None and not has_closure and (self._steps_left <= 0 or self._seen_all()):
             self._end_xray()
+
+    def closure_evaluated(self, optimizer: Optimizer) -> None:
+        """Forward and backward were part of the step; what comes now is the optimizer's."""
+        if self._xray is not None and self._is_mine():
+            self._xray.is_active = False
+            if self._steps_left <= 0 or self._seen_all():
+                self._end_xray()
 
     def _seen_all(self) -> bool:
         """Every optimizer has stepped once since the x-ray began."""

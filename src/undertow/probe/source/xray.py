@@ -18,7 +18,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from undertow.probe.source import operations
-from undertow.probe.source.frames import OWN, TORCH, Site, kind_of, sites_from
+from undertow.probe.source.frames import LIBRARY, OWN, TORCH, Site, kind_of, sites_from
 from undertow.probe.source.operations import ARITHMETIC, HANDING_ON, LOSSES, SAYING, SQUASHING, UNSAFE, name_of
 
 MOST_OPERATIONS = 20_000  # of one step, and before the first one: what comes after goes by unseen
@@ -123,6 +123,8 @@ class XRay(TorchFunctionMode):
         inputs = list(_tensors((*args, *kwargs.values()) if kwargs else args))
         outputs = inputs[:1] if in_place else list(_tensors((result,)))
         sites, code, through, module = self._place()
+        if through == "library" and name not in LOSSES and name not in operations.CUTS:
+            name = operations.LIBRARY  # what a library computes on its own account is no line of the user's
         if not sites:
             return
         before = [known for one in inputs if (known := self._known(one)) is not None]
@@ -287,8 +289,10 @@ class XRay(TorchFunctionMode):
         """The user's lines, their function, what of torch is in between, and the module of torch that is running."""
         frame: FrameType | None = sys._getframe(3)
         through, inner = "", None
-        while frame is not None and kind_of(frame.f_code) != OWN:
+        while frame is not None and (kind := kind_of(frame.f_code)) != OWN:
             code = frame.f_code
+            if kind == LIBRARY and not through:
+                through = "library"
             word = _BETWEEN.get(code.co_name)
             if word is not None and code.co_filename.startswith(TORCH):
                 if word == "module":
@@ -310,7 +314,7 @@ class XRay(TorchFunctionMode):
 _BETWEEN = {
     "zero_grad": "zero_grad", "clip_grad_norm_": "clip", "clip_grad_value_": "clip", "clip_grads_with_norm_": "clip",
     "_clip_grads_with_norm_": "clip", "reset_parameters": "initialisation", "_reset_parameters": "initialisation",
-    "init_weights": "initialisation", "forward": "module",
+    "init_weights": "initialisation", "_apply": "initialisation", "forward": "module",
 }  # fmt: skip
 
 

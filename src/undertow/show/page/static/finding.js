@@ -21,6 +21,7 @@ export class FindingView {
       element("p", {}, finding.summary),
       section("When", element("p", {}, `${when(finding)}; ${Math.round(100 * finding.confidence)} % sure`, finding.follows_from ? `; follows from ${finding.follows_from}` : "")),
       section("Where", element("p", {}, place(finding)), allLayers(finding), this.#showLink()),
+      finding.source?.length ? section("Line in your program", ...finding.source.map(line)) : null,
       section("How it is known", element("ul", {}, finding.evidence.map((one) => element("li", {}, seen(one)))), charts),
       finding.remedies.length ? section("What to do", element("div", { class: "remedies" }, finding.remedies.map(remedy))) : null, meaning);
     this.#drawCharts(charts);
@@ -63,6 +64,13 @@ export class FindingView {
 
 function section(title, ...content) {
   return element("section", {}, element("h3", {}, title), ...content);
+}
+
+function line(one) {
+  const lines = [[one.line - 1, one.before], ...one.code.split("\n").map((text, offset) => [one.line + offset, text]), [one.end_line + 1, one.after]];
+  const inside = one.function && one.function !== "<module>" ? ` in ${one.function}` : "";
+  return element("div", {}, element("p", {}, element("strong", {}, `${one.file}:${one.line}`), `${inside} (${one.role}${one.note ? `: ${one.note}` : ""})`),
+    one.code ? code(lines.filter(([, text]) => text.trim()).map(([number, text]) => `${number} | ${text}`).join("\n")) : null);
 }
 
 function seen(one) {
