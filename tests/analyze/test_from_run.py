@@ -74,6 +74,66 @@ def chain(steps: int = 60) -> Recording:
     return Recording(np.arange(steps), layers, graph, matrices)
 
 
+def branches(steps: int = 60) -> Recording:
+    """a feeds b and c, which meet before d; and a module that only the loss uses."""
+    names = ("a", "b", "c", "d")
+    modules = [Layer(name, kind=LayerKind.MODULE, order=2 * place + 1) for place, name in enumerate(names)]
+    weights = [
+        Layer(f"{name}.weight", kind=LayerKind.WEIGHT, order=2 * place, group=name) for place, name in enumerate(names)
+    ]
+    nodes = (*(GraphNode(place, name) for place, name in enumerate(names[:3])), GraphNode(3, "", "Add", is_merge=True))
+    graph = LayerGraph(
+        (*nodes, GraphNode(4, "d")), ((0, 1), (0, 2), (1, 3), (2, 3), (3, 4)), GraphSource.AUTOGRAD,
+        (("a", "b"), ("a", "c"), ("b", "+Add 1"), ("c", "+Add 1"), ("+Add 1", "d"), ("d", "")),
+    )  # fmt: skip
+    norms = np.tile([1.0] * 4 + [np.nan] * 4, (steps, 1))
+    outputs = np.tile([np.nan] * 4 + [2.0, 1.0, 1e-4, 1.0], (steps, 1))
+    along = {
+        "flow_share": np.tile([0.75, 0.25, 1.0, 1.0, 1.0, 1.0], (steps, 1)),
+        "flow_size": np.tile([0.5, 0.25, 1.0, 1.0, 1.0, 1.0], (steps, 1)),
+    }
+    matrices = {"gradient_norm": norms, "gradient_state": 0 * norms, "output_gradient_norm": outputs}
+    return Recording(np.arange(steps), LayerTable.of([*weights, *modules]), graph, matrices, along=along)
+
+
+def test_paths_follow_measured_shares() -> None:
+    run = branches()
+    run.along["flow_share"][:30, :2] = np.nan  # not sampled
+    flow = flow_of_run(run, [])
+    assert [(path.layers, path.criticality_score) for path in flow.critical_paths] == [
+        (["a", "b", "d"], 0.75), (["a", "c", "d"], 0.25),
+    ]  # fmt: skip
+    edges = {(edge.from_layer, edge.to_layer): edge for edge in flow.flow_network.edges}
+    assert edges["a", "b"].flow_strength == pytest.approx(0.5 * 2 / 1)
+    assert (edges["a", "c"].flow_share, edges["b", "d"].flow_share) == (0.25, 1.0)
+    assert [node.flow_share for node in flow.flow_network.nodes] == [1.0, 0.75, 0.25, 1.0]
+    assert flow.layer_flows["b.weight"].bottleneck_score is not None
+
+
+def test_without_shares_it_says_why() -> None:
+    run = branches()
+    run.graph = replace(run.graph, connections=(), unmeasured="the training runs on several ranks")
+    flow = flow_of_run(run, [])
+    assert flow.critical_paths == []
+    assert flow.unavailable["critical_paths"] == "the training runs on several ranks"
+    compiled = chain()
+    compiled.graph = replace(compiled.graph, source=GraphSource.CALL_ORDER)
+    flow = flow_of_run(compiled, [])
+    assert flow.critical_paths == []
+    assert "compiled" in flow.unavailable["critical_paths"]
+    assert flow.flow_network.edges[0].flow_strength == pytest.approx(0.5)
+
+
+def test_an_output_gradient_that_is_not_finite_is_a_state() -> None:
+    run = branches()
+    bad = np.zeros_like(run.matrices["output_gradient_norm"])
+    run.matrices["output_gradient_norm"][40:, 5] = np.nan
+    bad[40:, 5] = 3
+    run.matrices["output_gradient_nonfinite_count"] = bad
+    nodes = {node.layer_name: node.node_type for node in flow_of_run(run, []).flow_network.nodes}
+    assert nodes == {"a": "Source", "b": "NonFinite", "c": "Normal", "d": "Sink"}
+
+
 def test_gains_are_of_output_gradients() -> None:
     run = chain()
     flow = flow_of_run(run, [])

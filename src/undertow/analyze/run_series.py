@@ -160,13 +160,13 @@ def network_shares(run: RunNumbers, topology: Topology, window: int) -> tuple[Gr
     )
     if not graph.connections:
         return shares_by_structure(topology), why
-    samples = [run.newest_along_connections(name, window) for name in FLOW.names]
-    counts = np.count_nonzero(~np.isnan(samples[0]), axis=0)
-    share, size = (
-        np.where(counts > 0, np.nansum(one, axis=0, dtype=np.float64) / np.maximum(1, counts), np.nan)
-        for one in samples
-    )
+    share, size = (_means(run.newest_along_connections(name, window)) for name in FLOW.names)
     return measured_shares(topology, graph.connections, share, size), why if graph.unmeasured else NOT_SAMPLED
+
+
+def _means(samples: NDArray[np.float32]) -> Floats:
+    counts = np.count_nonzero(~np.isnan(samples), axis=0)
+    return np.where(counts > 0, np.nansum(samples, axis=0, dtype=np.float64) / np.maximum(1, counts), np.nan)
 
 
 def _output_gradients(run: RunNumbers, paths: list[str]) -> tuple[Floats, Flags] | None:
