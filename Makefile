@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale bench-unchanged mutants fuzz kills soak chromium clean
+.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale bench-unchanged bench-walk bench-source mutants fuzz kills soak chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -93,6 +93,10 @@ bench-ui: $(INSTALLED)
 
 bench-walk: $(INSTALLED)
 	$(BIN)/python -m benchmarks.walk
+
+# What an x-rayed step costs, the one that gives every operation its line
+bench-source: $(INSTALLED)
+	$(BIN)/python -m benchmarks.source
 
 bench-scale: $(INSTALLED)
 	$(BIN)/python -m benchmarks.scale $(ARGS)
