@@ -21,6 +21,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.kernels.tensors import is_freed
 from undertow.measure.partials import Moment, Partials
+from undertow.probe.signal_handlers import raised_by_handler
 from undertow.probe.signals.modules import (
     constants,
     is_wrapped,
@@ -211,7 +212,12 @@ class ForwardTap:
             with unseen():
                 self._entering(module, inputs)
         except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
-            self.error = _without_variables(error)
+            self._keep(error)
+
+    def _keep(self, error: Exception) -> None:
+        if raised_by_handler(error):
+            raise error
+        self.error = _without_variables(error)
 
     def _entering(self, module: nn.Module, inputs: Any) -> None:
         if self._paused:
@@ -267,7 +273,7 @@ class ForwardTap:
             if reading is not None:
                 reading.seconds += seconds
         except Exception as error:  # as above
-            self.error = _without_variables(error)
+            self._keep(error)
 
     def _note_recomputation(self, module: nn.Module, inputs: Any) -> None:
         reading = self.readings.get(id(module))
@@ -360,7 +366,7 @@ class ForwardTap:
                 self.seconds += seconds
                 reading.seconds += seconds
             except Exception as error:
-                self.error = _without_variables(error)
+                self._keep(error)
 
         tensor.register_hook(receive)
 

@@ -7,6 +7,7 @@ from threading import get_ident
 from typing import Any
 
 from undertow.errors import CriticalFindingError
+from undertow.probe.signal_handlers import raised_by_handler
 from undertow.probe.step_timer import Stopwatch
 from undertow.probe.training_thread import TrainingThread
 from undertow.probe.watched_layers import WatchedLayers
@@ -59,6 +60,8 @@ class GuardedTaps:
                         self._stop()
                     with suppress(Exception):
                         self._failed(error)
+                if raised_by_handler(error):
+                    raise
             watch.seconds += _now() - began
 
         return tap

@@ -23,6 +23,7 @@ from torch.optim.optimizer import (
 from torch.utils.data import DataLoader
 
 from undertow.errors import CriticalFindingError
+from undertow.probe.signal_handlers import raised_by_handler
 from undertow.probe.unseen import differentiates, is_traced, outside_transforms, unseen, unwrapped
 
 _Make = Callable[[Callable[..., Any], Callable[..., None]], Callable[..., Any]]
@@ -177,8 +178,9 @@ def _tell(installation: int, event: str, *arguments: Any) -> None:
                     heard(*arguments)
     except CriticalFindingError:  # what the user has asked for
         raise
-    except Exception:
-        return
+    except Exception as error:
+        if raised_by_handler(error):
+            raise
     finally:
         if event in _OF_HOOKS and not is_dynamo_compiling():
             _in_hooks.discard(get_ident())
@@ -247,8 +249,9 @@ def _tell_of_transformed(tell: Callable[..., None], args: Any, gradients: Any) -
                 tell("gradients_returned", inputs, found)
     except CriticalFindingError:
         raise
-    except Exception:
-        return
+    except Exception as error:
+        if raised_by_handler(error):
+            raise
 
 
 def _wrap_scale(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:

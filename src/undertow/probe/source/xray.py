@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from undertow.probe.signal_handlers import raised_by_handler
 from undertow.probe.source import operations
 from undertow.probe.source.frames import LIBRARY, OWN, TORCH, Site, kind_of, sites_from
 from undertow.probe.source.operations import ARITHMETIC, HANDING_ON, LOSSES, SAYING, SQUASHING, UNSAFE, name_of
@@ -92,8 +93,10 @@ class XRay(TorchFunctionMode):
             try:
                 with _disable():
                     self._note(func, args, kwargs, result)
-            except Exception:  # of an odd kind of tensor, say: the program goes on without being looked at
+            except Exception as error:  # of an odd kind of tensor, say: the program goes on without being looked at
                 self.is_active = False
+                if raised_by_handler(error):
+                    raise
             self.seconds += _now() - began
         return result
 
