@@ -21,7 +21,7 @@ from undertow.settings import Settings
 from undertow.show.bars import say
 from undertow.show.closing import closing_line
 from undertow.store.latest import point_latest
-from undertow.store.run_documents import write_facts
+from undertow.store.run_documents import RUN_FILE, write_facts
 
 PATIENCE = 30.0  # seconds for the last frames, and again for the last files of an upload
 _FACTS_EVERY = 2.0  # seconds between two writes of run.json
@@ -146,7 +146,10 @@ class RunRecording:
         if not self.settings.quiet:
             place = self.settings.run_dir if uploaded else _from_here(self.folder)
             words = f"{self.facts.message} ({place})"
-            say(f"undertow: {closing_line(self.diagnose(), place, self.facts.frames_dropped) if in_time else words}")
+            if in_time:
+                is_kept = uploaded or (self.folder / RUN_FILE).exists()
+                words = closing_line(self.diagnose(), place, self.facts.frames_dropped, is_kept)
+            say(f"undertow: {words}")
 
     def end_now(self, status: RunStatus, why: str) -> None:
         """In the middle of `close`, which is not waited for: the run says how it ended, and that more was to come."""

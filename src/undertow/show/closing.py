@@ -7,7 +7,7 @@ from undertow.schema.codes import CODES
 from undertow.views.report_wording import health_words, percent
 
 
-def closing_line(diagnosis: Diagnosis, folder: Path | str | None, frames_dropped: int = 0) -> str:
+def closing_line(diagnosis: Diagnosis, folder: Path | str | None, frames_dropped: int = 0, is_kept: bool = True) -> str:
     """What was watched, what it cost, how it went, and what to type next."""
     steps = diagnosis.steps.recorded
     if not steps:
@@ -23,4 +23,7 @@ def closing_line(diagnosis: Diagnosis, folder: Path | str | None, frames_dropped
     if fraction is not None and milliseconds is not None:
         cost = f", at {percent(fraction)} of the step time ({milliseconds:.2f} ms a step)"
     lost = f"; {frames_dropped:,} frames could not be written and are lost" if frames_dropped else ""
-    return f"{verdict}; {count} watched{cost}{lost}. Read more: undertow report {folder}"
+    watched = f"{verdict}; {count} watched{cost}{lost}"
+    if not is_kept:
+        return f"{watched}. Nothing of it is kept: {folder} was removed while the training ran"
+    return f"{watched}. Read more: undertow report {folder}"
