@@ -43,6 +43,7 @@ class Settings:
     chronicler: str = "auto"  # whether a process of its own writes the run: once it is worth one, never, always
     command_line: bool = True  # whether the run keeps the command line, without its secrets
     source: bool = True  # whether the run keeps the lines of the program that findings point at
+    xray: bool = False  # whether operations get their lines from the start, not only after an alarm
     shared: bool = False  # whether others may read the run, as far as the umask lets them
     sinks: tuple[Any, ...] = ()  # where else numbers and findings go: "tensorboard:DIR", or objects of the user's own
 
@@ -287,6 +288,7 @@ _CHECKS: dict[str, Callable[[Any, Refusal], Any]] = {
     "chronicler": _chronicler,
     "command_line": _truth,
     "source": _truth,
+    "xray": _truth,
     "shared": _truth,
     "sinks": _sinks,
 }

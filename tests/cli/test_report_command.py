@@ -37,7 +37,7 @@ def test_the_json_has_every_object(sick: Path, empty: Path) -> None:
         for finding in document["findings"]:
             assert set(finding) == {
                 "code", "name", "severity", "layers", "first_step", "detected_step", "last_step", "ongoing",
-                "confidence", "summary", "evidence", "remedies", "follows_from", "variant",
+                "confidence", "summary", "evidence", "remedies", "follows_from", "variant", "source",
             }  # fmt: skip
             assert all(set(e) == {"quantity", "layer", "value", "expected", "how"} for e in finding["evidence"])
             assert all(set(r) == {"id", "what", "how", "risk", "measured", "when_not"} for r in finding["remedies"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,8 @@ def _expect_the_same(name: str, many: Path, one: Path) -> None:
     expected, found = undertow.open_run(one), undertow.open_run(many)
     assert found.layers.paths == expected.layers.paths
     assert _order(found) == _order(expected)
-    assert found.graph == expected.graph
+    # Shares along connections are not measured on several ranks, and the graph says so.
+    assert replace(found.graph, connections=(), unmeasured="") == replace(expected.graph, connections=())
     assert found.graph.edges
     assert found.steps.tolist() == expected.steps.tolist()
     assert found.status == "finished"

@@ -56,6 +56,7 @@ EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
 @click.option(
     "--no-source", "source", flag_value=False, default=None, help="Leave the lines of the program out of the run."
 )
+@click.option("--xray", is_flag=True, default=None, help="Note the line of every operation from the start.")
 @click.option("--shared", is_flag=True, default=None, help="Let others read the run, as far as the umask lets them.")
 @click.option("--quiet", is_flag=True, default=None, help="Say nothing.")
 @click.option(

@@ -102,7 +102,7 @@ def _replace(owners: tuple[Any, ...], name: str, make: _Make) -> None:
     and silent from now on."""
     original = getattr(owners[0], name)
     made = make(original, functools.partial(_tell, _times))
-    wrapper = functools.wraps(original)(_uncounted(made, is_compiled=make is not _wrap_engine))
+    wrapper = functools.wraps(original)(uncounted(made, is_compiled=make is not _wrap_engine))
 
     def undo() -> None:
         for owner in owners:
@@ -114,7 +114,7 @@ def _replace(owners: tuple[Any, ...], name: str, make: _Make) -> None:
     _undo.append(undo)
 
 
-def _uncounted(wrapper: Any, is_compiled: bool = True) -> Any:
+def uncounted(wrapper: Any, is_compiled: bool = True) -> Any:
     """A warning from below it names the same line of the user's as without us: `warnings.warn` counts the calls up to
     there, and leaves out those of Python's importer, which it knows by the name of their file.
 
@@ -371,7 +371,7 @@ def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable
         _tell(_times, "closure_evaluated", optimizer)
         return result
 
-    return functools.wraps(closure)(_uncounted(evaluated))
+    return functools.wraps(closure)(uncounted(evaluated))
 
 
 def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -81,7 +81,10 @@ class LiveWatch(Watch):
         self._recorder = StepMachine(subjects, run.governor, self._mailbox, self._step_aside, run.first_step)
         self._source: SourceWatch | None = None
         if settings.source and self._recording is not None:
-            self._source = SourceWatch(subjects, self._mailbox.post, lambda: self._recorder.step, roots is None)
+            from_the_start = settings.xray
+            self._source = SourceWatch(
+                subjects, self._mailbox.post, lambda: self._recorder.step, roots is None, from_the_start
+            )
             self._recorder.stopped = self._source.stop
         run.attach(self._recorder, self._mailbox)
         self._recorder.start()

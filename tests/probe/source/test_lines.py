@@ -68,11 +68,11 @@ def _ran(folder: Path, monkeypatch: pytest.MonkeyPatch, given: bool = False, **p
         "last": "", "cut": "", "after": "", "steps": 6, "loss": "loss = F.cross_entropy(model(x), y)  # loss", **parts,
     }  # fmt: skip
     if given:
-        parts["after"] += "\nimport undertow; undertow.watch(model, run_dir='run', quiet=True)"
+        parts["after"] += "\nimport undertow; undertow.watch(model, run_dir='run', quiet=True, xray=True)"
     file = folder / "train.py"
     file.write_text(textwrap.dedent(_LOOP).format(**parts))
     monkeypatch.chdir(folder)
-    watch = None if given else undertow.watch(None, run_dir="run", quiet=True)
+    watch = None if given else undertow.watch(None, run_dir="run", quiet=True, xray=True)
     runpy.run_path("train.py")
     for one in [watch] if watch is not None else list(undertow.recording.live_watch._open):
         one.close()
@@ -158,7 +158,7 @@ def _weights(folder: Path, monkeypatch: pytest.MonkeyPatch, watched: bool) -> li
     loss = "loss = F.cross_entropy(model(x), y)"
     file.write_text(textwrap.dedent(_LOOP).format(last="", cut=dropout, after="", steps=12, loss=loss))
     monkeypatch.chdir(folder)
-    with undertow.watch(None, run_dir=folder / "run", quiet=True) if watched else torch.enable_grad():
+    with undertow.watch(None, run_dir=folder / "run", quiet=True, xray=True) if watched else torch.enable_grad():
         done = runpy.run_path("train.py")
     return [*done["model"].state_dict().values(), torch.get_rng_state()]
 
@@ -172,3 +172,18 @@ def test_training_stays_the_same_bit_for_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(source_watch._Steps, "_seen_all", lambda self: False)
     watched = _weights(tmp_path, monkeypatch, watched=True)
     assert all(torch.equal(one, two) for one, two in zip(plain, watched, strict=True))
+
+
+def test_no_mode_is_entered_without_an_alarm(tmp_path, monkeypatch):
+    """Under a mode of ours a warning may name another line: a healthy training must never be under one."""
+    entered: list[object] = []
+    monkeypatch.setattr("undertow.probe.source.modes._push_mode", entered.append)
+    with undertow.watch(None, run_dir=tmp_path / "run", quiet=True):
+        model = torch.nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(10):
+            loss = torch.nn.functional.cross_entropy(model(torch.randn(16, 6)), torch.randint(3, (16,)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert entered == []

@@ -38,15 +38,21 @@ Post = Callable[[Note], object]
 
 
 class SourceWatch:
-    """`is_early`: it begins before models are made, so that what makes and fills them can be seen."""
+    """`is_early`: it begins before models are made, so that what makes and fills them can be seen.
 
-    def __init__(self, subjects: Subjects, post: Post, step: Callable[[], int], is_early: bool) -> None:
+    A mode of ours changes nothing but the line that a warning names. So it looks at a step only after an alarm, unless
+    it is asked to do so `from_the_start`.
+    """
+
+    def __init__(
+        self, subjects: Subjects, post: Post, step: Callable[[], int], is_early: bool, from_the_start: bool
+    ) -> None:
         self.subjects, self._post, self._step = subjects, post, step
         self.definitions = Definitions()
         self.set_up: XRay | None = None
         self.modes = EnteredModes()
         self._until_called: Any = None  # the hook that notices the first call of a module
-        self._is_early = is_early
+        self._is_early, self.from_the_start = is_early and from_the_start, from_the_start
         self._folder = working_folder()
         self._seen: set[tuple[Any, ...]] = set()
         self._is_compiled = discovery.anything_compiled()
@@ -184,7 +190,7 @@ class _Steps:
         self._left: set[int] = set()  # those that an x-ray has still to see
         self._steps_left = 0
         self._xray: XRay | None = None
-        self._is_wanted = True
+        self._is_wanted = watch.from_the_start
         self._is_stopped = False
         self.is_listening = True
 

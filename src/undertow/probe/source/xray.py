@@ -21,6 +21,7 @@ from undertow.probe.signal_handlers import raised_by_handler
 from undertow.probe.source import operations
 from undertow.probe.source.frames import LIBRARY, OWN, TORCH, Site, kind_of, sites_from
 from undertow.probe.source.operations import ARITHMETIC, HANDING_ON, LOSSES, SAYING, SQUASHING, UNSAFE, name_of
+from undertow.probe.taps import uncounted
 
 MOST_OPERATIONS = 20_000  # of one step, and before the first one: what comes after goes by unseen
 _MOST_MARKS = 512
@@ -312,6 +313,8 @@ class XRay(TorchFunctionMode):
         module = None if inner is None else inner.f_locals.get("self")
         return sites, frame.f_code, through, module if isinstance(module, nn.Module) else None
 
+
+uncounted(XRay.__torch_function__)
 
 # Functions of torch between an operation and the user's line, and what they say about it.
 _BETWEEN = {
